@@ -1,0 +1,32 @@
+"""What the runner asks of any model, native or not."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from pagewire.engine.batch import Batch
+
+BLOCK_SIZE = 16
+
+
+class Model(Protocol):
+    """A decoder that owns its weights and its paged KV cache.
+
+    The KV layout is the model's business (it depends on the attention kernel); only the number of blocks, of
+    ``BLOCK_SIZE`` tokens each, is decided outside.
+    """
+
+    vocab_size: int
+    max_position: int
+
+    def kv_bytes_per_block(self) -> int:
+        """Memory that one block costs over all layers, in bytes."""
+        ...
+
+    def allocate_kv(self, num_blocks: int) -> None:
+        """Create the KV cache; called once, before the first ``forward``."""
+        ...
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Run one step: write K and V of the batch's tokens, return logits, float32 [logit_rows, vocab_size]."""
+        ...
