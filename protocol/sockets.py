@@ -1,0 +1,51 @@
+"""The two ZeroMQ sockets and why their options are what they are.
+
+The engine binds one ROUTER, each frontend connects one DEALER per engine: a duplex, ordered channel routed by the
+frontend's identity.
+"""
+
+import os
+
+import zmq
+
+# An unsent message to a dead peer must never keep a process from exiting.
+_LINGER_MS = 0
+# ZMTP heartbeats find half-open TCP connections that no packet would ever report.
+_HEARTBEAT_MS = 2_000
+_HEARTBEAT_TIMEOUT_MS = 10_000
+_RECONNECT_MS = 50
+_RECONNECT_MAX_MS = 500
+
+
+def engine_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """Bind the engine's ROUTER to ``endpoint``; raises ``zmq.ZMQError`` if the address is taken or malformed."""
+    socket = context.socket(zmq.ROUTER)
+    _set_common(socket)
+    # A ROUTER drops messages to unknown peers in silence; MANDATORY turns a vanished frontend into EHOSTUNREACH.
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.bind(endpoint)
+    return socket
+
+
+def frontend_socket(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+    """Make a frontend's DEALER for one engine and start to connect; the engine need not be there yet.
+
+    The identity is new at every start, so that an engine never mistakes a restarted frontend for its predecessor.
+    """
+    socket = context.socket(zmq.DEALER)
+    _set_common(socket)
+    # Queue only on completed connections: a restarted engine must not be handed stale requests.
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.IDENTITY, os.urandom(8).hex().encode())
+    socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+    return socket
+
+
+def _set_common(socket: zmq.Socket[bytes]) -> None:
+    socket.setsockopt(zmq.LINGER, _LINGER_MS)
+    # No high-water marks: at its mark a ROUTER drops silently. Queues are bounded by admission, not by the transport.
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
