@@ -1,0 +1,1 @@
+"""Models: files, configs, weights and the decoders that run them."""
