@@ -44,10 +44,11 @@ class CommandLine:
     print_config: bool
 
 
-class _Parser(argparse.ArgumentParser):
+class OneLineParser(argparse.ArgumentParser):
     """Reports an error as ``OptionError`` instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise the message, which argparse begins with the word argument where it concerns one."""
         raise OptionError(message.removeprefix("argument "))
 
 
@@ -84,7 +85,7 @@ def parse_command_line(options: Sequence[Option], argv: Sequence[str], prog: str
 
 def build_parser(options: Sequence[Option], prog: str, description: str) -> argparse.ArgumentParser:
     """Build the argument parser: grouped help, every value kept as text, absent flags absent from the result."""
-    parser = _Parser(
+    parser = OneLineParser(
         prog=prog,
         description=description,
         usage="%(prog)s [MODEL] [options]" if any(option.positional for option in options) else "%(prog)s [options]",

@@ -7,7 +7,8 @@ way as a single wrong value: one line, exit status 2.
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -36,15 +37,6 @@ class Setting:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """The effective settings, warnings for the user, and whether only ``--print-config`` was asked for."""
-
-    settings: tuple[Setting, ...]
-    warnings: tuple[str, ...]
-    print_config: bool
-
-
 def read_options(
     config_class: type[C],
     argv: Sequence[str] | None,
@@ -56,28 +48,60 @@ def read_options(
 ) -> C:
     """Return the configuration of a program; ``other_names`` are the option names of its counterpart.
 
-    Exits with status 2 and one line on standard error if an option is wrong, and with 0 after ``--help``,
-    ``--version`` or ``--print-config``.
+    Exits as ``usage_errors`` and ``read_settings`` say.
     """
+    with usage_errors(prog):
+        settings = read_settings(
+            options_of(config_class),
+            argv,
+            prog=prog,
+            description=description,
+            other_names=other_names,
+            environ=environ,
+        )
+        return build(config_class, settings)
+
+
+@contextmanager
+def usage_errors(prog: str) -> Iterator[None]:
+    """Turn an ``OptionError`` into one line on standard error and exit status 2."""
     try:
-        options = options_of(config_class)
-        command_line = parse_command_line(options, sys.argv[1:] if argv is None else argv, prog, description)
-        resolved = resolve(options, command_line, os.environ if environ is None else environ, other_names)
-        for warning in resolved.warnings:
-            print(f"{prog}: warning: {warning}", file=sys.stderr)
-        if resolved.print_config:
-            print(config_listing(resolved.settings))
-            raise SystemExit(0)
-        return build(config_class, resolved.settings)
+        yield
     except OptionError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         raise SystemExit(USAGE_ERROR) from None
 
 
+def read_settings(
+    options: Sequence[Option],
+    argv: Sequence[str] | None,
+    *,
+    prog: str,
+    description: str,
+    other_names: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Setting, ...]:
+    """Return the effective settings and print warnings; raises ``OptionError``.
+
+    ``--help``, ``--version`` and ``--print-config`` print and exit with status 0.
+    """
+    command_line = parse_command_line(options, sys.argv[1:] if argv is None else argv, prog, description)
+    settings, warnings = resolve(options, command_line, os.environ if environ is None else environ, other_names)
+    for warning in warnings:
+        print(f"{prog}: warning: {warning}", file=sys.stderr)
+    if command_line.print_config:
+        print(config_listing(settings))
+        raise SystemExit(0)
+    return settings
+
+
 def resolve(
     options: Sequence[Option], command_line: CommandLine, environ: Mapping[str, str], other_names: Collection[str] = ()
-) -> Resolved:
-    """Decide each option's value; a required one that nobody set is left out. Raises ``OptionError``."""
+) -> tuple[tuple[Setting, ...], list[str]]:
+    """Decide each option's value, and collect warnings for the user; raises ``OptionError``.
+
+    A required option that nobody set is left out.
+    """
     from_variables, config_variable, warnings = from_environment(options, environ, other_names)
     path = command_line.config or config_variable
     from_config = from_file(options, path, other_names) if path else {}
@@ -89,7 +113,7 @@ def resolve(
             settings.append(Setting(option, convert(option, raw), raw.source))
         elif option.default is not None:
             settings.append(Setting(option, option.default(), "default"))
-    return Resolved(tuple(settings), tuple(warnings), command_line.print_config)
+    return tuple(settings), warnings
 
 
 def convert(option: Option, raw: Raw) -> Any:
