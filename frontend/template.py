@@ -1,0 +1,227 @@
+"""Chat templates: from a conversation to the text of the prompt.
+
+``load_chat_template`` chooses and compiles a template once; ``ChatTemplate.render`` applies it. Rendering is the same
+as in transformers, in a sandbox, with limits on time and size. Everything that goes wrong is a TemplateError.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jinja2
+
+from pagewire.frontend.templates.continuation import Continuation
+from pagewire.frontend.templates.detection import content_use
+from pagewire.frontend.templates.environment import (
+    TemplateEnvironment,
+    build_environment,
+    compile_template,
+    parse_template,
+    render_template,
+)
+from pagewire.frontend.templates.errors import TemplateError
+from pagewire.frontend.templates.limits import Budget, TimeLimitError
+from pagewire.frontend.templates.messages import ContentFormat, content_text, plain, prepare_messages
+from pagewire.frontend.templates.source import TemplateText, read_template
+
+__all__ = [
+    "RESERVED_TEMPLATE_KWARGS",
+    "ChatTemplate",
+    "ContentFormat",
+    "TemplateError",
+    "content_text",
+    "load_chat_template",
+]
+
+logger = logging.getLogger(__name__)
+
+# Names that ``chat_template_kwargs`` may not set: they have fields of their own, or are no business of a request.
+RESERVED_TEMPLATE_KWARGS = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "messages",
+        "padding",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+        "max_length",
+    }
+)
+
+RENDER_SECONDS = 10.0
+# What a rendering may take of the event loop before it is done again in a thread.
+_INLINE_SECONDS = 0.02
+_INLINE_MESSAGES = 64
+_INLINE_CHARACTERS = 50_000
+
+NO_TEMPLATE = (
+    "this model has no chat template, so /v1/chat/completions cannot be used; "
+    "start the frontend with --chat-template, or use /v1/completions"
+)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One compiled template and what it wants message content to be."""
+
+    text: str
+    compiled: jinja2.Template
+    content_format: ContentFormat
+    keep_strings: bool
+
+
+class ChatTemplate:
+    """A compiled template. Immutable, so any number of requests and threads may render at once."""
+
+    def __init__(
+        self,
+        text: str,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        *,
+        tool_use: str | None = None,
+        content_format: Literal["auto", "string", "openai"] = "auto",
+    ) -> None:
+        """Compile ``text``, found at ``source``; TemplateError names the line of a syntax error.
+
+        ``special_tokens`` (``bos_token``, ...) are variables of the template. ``tool_use`` is a second template for
+        conversations with tools.
+        """
+        environment = build_environment()
+        self.source = source
+        self._special_tokens = dict(special_tokens or {})
+        self._default = _compile_variant(environment, text, content_format)
+        self._tool_use = None if tool_use is None else _compile_variant(environment, tool_use, content_format)
+
+    @property
+    def text(self) -> str:
+        """The Jinja source (of the default variant)."""
+        return self._default.text
+
+    @property
+    def content_format(self) -> ContentFormat:
+        """Whether messages reach the template with content as a string or as a list of parts."""
+        return self._default.content_format
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool = False,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        seconds: float = RENDER_SECONDS,
+    ) -> str:
+        """Return the text of the prompt.
+
+        Raises TemplateError: the template refuses or fails, content that is no text, a continuation that is not
+        possible, reserved ``template_kwargs``, or more than ``seconds`` of work.
+        """
+        kwargs = dict(template_kwargs or {})
+        _check_arguments(kwargs, add_generation_prompt, continue_final_message)
+        variant = self._tool_use if tools and self._tool_use is not None else self._default
+        prepared = prepare_messages(messages, variant.content_format, variant.keep_strings)
+        continuation = Continuation(prepared) if continue_final_message else None
+        variables = {
+            **self._special_tokens,
+            **plain(kwargs),
+            "messages": prepared,
+            "tools": plain(tools) or None,
+            "documents": plain(documents),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        rendered = render_template(variant.compiled, variables, Budget(seconds))
+        return rendered if continuation is None else continuation.cut(rendered)
+
+    async def render_async(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool = False,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Render like ``render`` without holding up the event loop: what is long or slow is done in a thread."""
+
+        def render(seconds: float) -> str:
+            return self.render(
+                messages,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                tools=tools,
+                documents=documents,
+                template_kwargs=template_kwargs,
+                seconds=seconds,
+            )
+
+        if _is_short(messages):
+            try:
+                return render(_INLINE_SECONDS)
+            except TimeLimitError:
+                logger.debug("a short conversation takes long to render: going on in a thread")
+        return await asyncio.to_thread(render, RENDER_SECONDS)
+
+
+def load_chat_template(
+    value: str | None,
+    model_templates: Mapping[str, str],
+    special_tokens: Mapping[str, str],
+    *,
+    content_format: Literal["auto", "string", "openai"] = "auto",
+    offline: bool = False,
+) -> ChatTemplate | None:
+    """Return the template to use: the one ``value`` stands for, else the model's own, else None. Logs which.
+
+    Raises TemplateError: ``value`` leads to no template, or the template has a syntax error.
+    """
+    tool_use = None
+    if value:
+        found = read_template(value, model_templates, offline=offline)
+        logger.info("using the supplied chat template (%s)", found.origin)
+    elif "default" in model_templates:
+        found = TemplateText(model_templates["default"], "model")
+        tool_use = model_templates.get("tool_use")
+        logger.info("using the model's chat template")
+    else:
+        logger.warning("no chat template provided, the chat API will not work (see --chat-template)")
+        return None
+    logger.debug("chat template:\n%s", found.text)
+    return ChatTemplate(found.text, found.origin, special_tokens, tool_use=tool_use, content_format=content_format)
+
+
+def _compile_variant(
+    environment: TemplateEnvironment, text: str, content_format: Literal["auto", "string", "openai"]
+) -> _Variant:
+    use = content_use(parse_template(environment, text))
+    chosen = use.content_format if content_format == "auto" else content_format
+    return _Variant(text, compile_template(environment, text), chosen, use.tests_string)
+
+
+def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+    if reserved := sorted(RESERVED_TEMPLATE_KWARGS & kwargs.keys()):
+        raise TemplateError(f"chat_template_kwargs must not contain {', '.join(reserved)}", "chat_template_kwargs")
+    if add_generation_prompt and continue_final_message:
+        raise TemplateError(
+            "continue_final_message and add_generation_prompt exclude each other: "
+            "the last message is either continued or followed by a new one",
+            "continue_final_message",
+        )
+
+
+def _is_short(messages: Sequence[Mapping[str, Any]]) -> bool:
+    if len(messages) > _INLINE_MESSAGES:
+        return False
+    return sum(len(content_text(message.get("content"))) for message in messages) <= _INLINE_CHARACTERS

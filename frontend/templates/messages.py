@@ -1,0 +1,142 @@
+"""What a template gets to see of a conversation: plain data in the shape that templates are written for."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pagewire.frontend.templates.errors import TemplateError
+
+ContentFormat = Literal["string", "openai"]
+
+# Older and rival names of the same field; the first is the one that templates read.
+_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+_PART_SEPARATOR = "\n"
+
+
+def content_text(content: Any, where: str = "content") -> str:
+    """Return the text of a message's content (a string, text parts or None) as a template of format string gets it.
+
+    Raises TemplateError naming ``where`` for anything but text.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return _PART_SEPARATOR.join(_part_texts(content, where))
+
+
+def prepare_messages(
+    messages: Sequence[Any], content_format: ContentFormat, keep_strings: bool
+) -> list[dict[str, Any]]:
+    """Return copies of ``messages`` as a template expects them; the caller's are never touched.
+
+    ``keep_strings`` says that a template for parts takes plain strings as well.
+    """
+    if not messages:
+        raise TemplateError("messages must have at least one entry")
+    return [
+        _prepare_message(message, f"messages[{index}]", content_format, keep_strings)
+        for index, message in enumerate(messages)
+    ]
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` rebuilt from plain JSON types, so that a template never holds an object with other methods."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    raise TemplateError(f"a chat template is given JSON values only, not {type(value).__name__}")
+
+
+def _prepare_message(message: Any, where: str, content_format: ContentFormat, keep_strings: bool) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise TemplateError(f"{where} must be an object", where)
+    if not isinstance(message.get("role"), str):
+        raise TemplateError(f"{where}.role must be a string", f"{where}.role")
+    # Templates test for presence: a key without a value must be as good as absent.
+    prepared = {key: plain(value) for key, value in message.items() if value is not None and key != "content"}
+    if not prepared.get("tool_calls"):
+        prepared.pop("tool_calls", None)
+    else:
+        prepared["tool_calls"] = _prepare_tool_calls(prepared["tool_calls"])
+    if "content" in message or "tool_calls" in prepared:
+        content = message.get("content")
+        prepared["content"] = _prepare_content(content, f"{where}.content", content_format, keep_strings)
+    _name_reasoning(prepared)
+    return prepared
+
+
+def _prepare_content(
+    content: Any, where: str, content_format: ContentFormat, keep_strings: bool
+) -> str | list[dict[str, Any]]:
+    if content_format == "string":
+        return content_text(content, where)
+    texts = [content] if isinstance(content, str) else _part_texts(content or [], where)
+    if keep_strings and len(texts) <= 1:
+        # One part is the same prompt as the bare string.
+        return texts[0] if texts else ""
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def _part_texts(content: Any, where: str) -> list[str]:
+    if not isinstance(content, list | tuple):
+        raise TemplateError(f"{where} must be a string or a list of content parts", where)
+    return [_part_text(part, f"{where}[{index}]") for index, part in enumerate(content)]
+
+
+def _part_text(part: Any, where: str) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise TemplateError(f"{where} must be a content part, an object with a type", where)
+    kind = part.get("type", "text")
+    if kind != "refusal" and kind not in _TEXT_TYPES:
+        raise TemplateError(f"{where} is of type {kind!r}: this model takes text only", where)
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if not isinstance(text, str):
+        raise TemplateError(f"{where} has no text", where)
+    return text
+
+
+def _prepare_tool_calls(calls: Any) -> Any:
+    if not isinstance(calls, list):
+        return calls
+    return [_prepare_tool_call(call) for call in calls]
+
+
+def _prepare_tool_call(call: Any) -> Any:
+    """Give templates the arguments as an object: on the wire they are JSON text, templates write JSON themselves."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    return {**call, "function": {**function, "arguments": _parse_arguments(function.get("arguments"))}}
+
+
+def _parse_arguments(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        parsed = json.loads(arguments) if arguments.strip() else {}
+    except ValueError:
+        # A model's broken call in the history must not end the conversation.
+        return arguments
+    if parsed is None:
+        return {}
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def _name_reasoning(message: dict[str, Any]) -> None:
+    reasoning = next((message[name] for name in _REASONING_FIELDS if name in message), None)
+    if reasoning is not None:
+        message["reasoning_content"] = reasoning
+        message.setdefault("thinking", reasoning)
