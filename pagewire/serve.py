@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pagewire.child import Child
@@ -18,6 +18,8 @@ from pagewire.console import Console
 from pagewire.readiness import Target
 from pagewire.restarts import RestartPolicy
 from pagewire.serve_options import ServeOptions, read_serve_options
+
+PROGRAMS = {name: (sys.executable, "-m", f"pagewire.{name}.main") for name in ("engine", "frontend")}
 
 FAILED, GAVE_UP = 1, 3
 _CHILD_STATUSES = frozenset({1, 2})
@@ -44,13 +46,15 @@ async def _supervise(options: ServeOptions) -> int:
 class Supervisor:
     """Owns the two children. ``_outcome`` is the exit status, set once by whoever decides that it is over."""
 
-    def __init__(self, options: ServeOptions, console: Console) -> None:
+    def __init__(
+        self, options: ServeOptions, console: Console, programs: Mapping[str, Sequence[str]] = PROGRAMS
+    ) -> None:
         """Prepare both children, inside the event loop; nothing runs before ``run``."""
         self._options = options
         self._console = console
         self._target = Target(options.frontend)
-        self._engine = self._child("engine", options.engine_environ)
-        self._frontend = self._child("frontend", options.frontend_environ)
+        self._engine = self._child("engine", programs["engine"], options.engine_environ)
+        self._frontend = self._child("frontend", programs["frontend"], options.frontend_environ)
         self._was_ready = False
         self._outcome: asyncio.Future[int] = asyncio.Future()
         self._cut_short = 0
@@ -76,10 +80,9 @@ class Supervisor:
         await self._stop_children()
         return self._cut_short or status
 
-    def _child(self, name: str, environ: dict[str, str]) -> Child:
+    def _child(self, name: str, command: Sequence[str], environ: dict[str, str]) -> Child:
         # JSON lines stay whole; they name their program themselves.
         prefix = "" if self._options.engine.log_format == "json" else f"{name:<8} | "
-        command = (sys.executable, "-m", f"pagewire.{name}.main")
         return Child(name, command, environ, lambda line: self._console.line(prefix + line))
 
     def _on_signal(self, number: signal.Signals) -> None:
