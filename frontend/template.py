@@ -6,8 +6,10 @@ as in transformers, in a sandbox, with limits on time and size. Everything that 
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 import jinja2
@@ -23,7 +25,14 @@ from pagewire.frontend.templates.environment import (
 )
 from pagewire.frontend.templates.errors import TemplateError
 from pagewire.frontend.templates.limits import Budget, TimeLimitError
-from pagewire.frontend.templates.messages import ContentFormat, content_text, plain, prepare_messages
+from pagewire.frontend.templates.messages import (
+    PART_SEPARATOR,
+    ContentFormat,
+    content_text,
+    content_texts,
+    plain,
+    prepare_messages,
+)
 from pagewire.frontend.templates.source import TemplateText, read_template
 
 __all__ = [
@@ -90,13 +99,14 @@ class ChatTemplate:
         *,
         tool_use: str | None = None,
         content_format: Literal["auto", "string", "openai"] = "auto",
+        now: Callable[[], datetime] = datetime.now,
     ) -> None:
         """Compile ``text``, found at ``source``; TemplateError names the line of a syntax error.
 
         ``special_tokens`` (``bos_token``, ...) are variables of the template. ``tool_use`` is a second template for
-        conversations with tools.
+        conversations with tools. ``now`` is the clock that templates see.
         """
-        environment = build_environment()
+        environment = build_environment(now)
         self.source = source
         self._special_tokens = dict(special_tokens or {})
         self._default = _compile_variant(environment, text, content_format)
@@ -131,18 +141,40 @@ class ChatTemplate:
         kwargs = dict(template_kwargs or {})
         _check_arguments(kwargs, add_generation_prompt, continue_final_message)
         variant = self._tool_use if tools and self._tool_use is not None else self._default
-        prepared = prepare_messages(messages, variant.content_format, variant.keep_strings)
+        try:
+            prepared = prepare_messages(messages, variant.content_format, variant.keep_strings)
+            given = {**plain(kwargs), "tools": plain(tools) or None, "documents": plain(documents)}
+        except RecursionError:
+            raise TemplateError("the conversation is nested too deeply") from None
         continuation = Continuation(prepared) if continue_final_message else None
         variables = {
             **self._special_tokens,
-            **plain(kwargs),
+            **given,
             "messages": prepared,
-            "tools": plain(tools) or None,
-            "documents": plain(documents),
             "add_generation_prompt": add_generation_prompt,
         }
         rendered = render_template(variant.compiled, variables, Budget(seconds))
         return rendered if continuation is None else continuation.cut(rendered)
+
+    def content_text(self, content: Any) -> str:
+        """Return the text of a message's content with text parts joined as this template joins them."""
+        texts = content_texts(content)
+        if len(texts) < 2 or self.content_format == "string":
+            return PART_SEPARATOR.join(texts)
+        return self._part_separator.join(texts)
+
+    @cached_property
+    def _part_separator(self) -> str:
+        """What the template puts between two text parts of one message, found by trying."""
+        first, second = "first-part", "second-part"
+        parts = [{"type": "text", "text": first}, {"type": "text", "text": second}]
+        try:
+            rendered = self.render([{"role": "user", "content": parts}], add_generation_prompt=False)
+        except TemplateError:
+            return ""
+        _, found, rest = rendered.partition(first)
+        between, found_too, _ = rest.partition(second)
+        return between if found and found_too else ""
 
     async def render_async(
         self,
@@ -222,6 +254,15 @@ def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, con
 
 
 def _is_short(messages: Sequence[Mapping[str, Any]]) -> bool:
-    if len(messages) > _INLINE_MESSAGES:
+    try:
+        return len(messages) <= _INLINE_MESSAGES and _characters(messages) <= _INLINE_CHARACTERS
+    except RecursionError:
         return False
-    return sum(len(content_text(message.get("content"))) for message in messages) <= _INLINE_CHARACTERS
+
+
+def _characters(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_characters, value.values()))
+    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 1

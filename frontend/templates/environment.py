@@ -21,22 +21,7 @@ from jinja2.utils import Namespace
 
 from pagewire.frontend.templates import limits
 from pagewire.frontend.templates.errors import TemplateError
-
-_TICK = "_tick"
-_CONCAT = "_concat"
-
-
-class RenderContext(Context):
-    """The variables of one rendering, and the budget it has."""
-
-    budget: limits.Budget
-
-    def derived(self, locals: dict[str, Any] | None = None) -> "RenderContext":
-        """Return the context of an inner scope; it spends from the same budget."""
-        context = super().derived(locals)
-        assert isinstance(context, RenderContext)
-        context.budget = self.budget
-        return context
+from pagewire.frontend.templates.guards import RenderContext, add_checks, guard_filters, spend
 
 
 class GenerationBlock(Extension):
@@ -103,7 +88,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call ``__obj``, unless its result would be huge or the time is over."""
-        _spend(__context)
+        spend(__context)
         limits.check_method(__obj, args)
         return super().call(__context, __obj, *args, **kwargs)
 
@@ -121,9 +106,7 @@ def build_environment(now: Callable[[], datetime] = datetime.now) -> TemplateEnv
     # Random filler text: of no use in a prompt, and a favourite way into Python's internals.
     del environment.globals["lipsum"]
     environment.filters["tojson"] = _tojson
-    environment.filters[_TICK] = _tick
-    environment.filters[_CONCAT] = _concat
-    _guard_filters(environment.filters)
+    guard_filters(environment.filters)
     return environment
 
 
@@ -137,7 +120,7 @@ def compile_template(environment: TemplateEnvironment, text: str) -> jinja2.Temp
     """Compile ``text`` with the budget checks built in; TemplateError names the line of a syntax error."""
     tree = parse_template(environment, text)
     with _as_compile_error():
-        _instrument(tree, environment)
+        add_checks(tree, environment)
         code = environment.compile(tree)
     return jinja2.Template.from_code(environment, code, environment.make_globals(None))
 
@@ -208,73 +191,3 @@ def _tojson(
 ) -> str:
     limits.require_width(indent)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _spend(context: Context) -> None:
-    assert isinstance(context, RenderContext)
-    context.budget.check()
-
-
-@jinja2.pass_context
-def _tick(context: Context, _: None) -> None:
-    _spend(context)
-
-
-@jinja2.pass_context
-def _concat(context: Context, parts: list[Any]) -> str:
-    texts = [str(part) for part in parts]
-    limits.require_size(sum(map(len, texts)))
-    return "".join(texts)
-
-
-def _guard_filters(filters: dict[str, Callable[..., Any]]) -> None:
-    """Put a measurement in front of the filters that can make something huge out of something small."""
-    for name in ("center", "indent", "batch", "slice", "wordwrap"):
-        filters[name] = _guarded(filters[name], lambda value, *args: limits.require_width(*args))
-    filters["replace"] = _guarded(filters["replace"], limits.check_replace)
-    filters["join"] = _guarded(filters["join"], lambda items, separator="", *_: limits.check_join(separator, items))
-    filters["format"] = _guarded(filters["format"], lambda value, *args: limits.check_percent_format(str(value)))
-
-
-def _guarded(function: Callable[..., Any], check: Callable[..., None]) -> Callable[..., Any]:
-    # jinja marks filters that want the environment or context by an attribute, which the wrapper must carry too.
-    passes_argument = hasattr(function, "jinja_pass_arg")
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        values = args[1:] if passes_argument else args
-        check(*values, *kwargs.values())
-        return function(*args, **kwargs)
-
-    if passes_argument:
-        guarded.jinja_pass_arg = function.jinja_pass_arg  # type: ignore[attr-defined]
-    return guarded
-
-
-def _instrument(tree: nodes.Template, environment: TemplateEnvironment) -> None:
-    """Add a budget check to every loop body and macro, and let ``~`` be measured."""
-    for node in list(tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
-        assert isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock)
-        tick = nodes.ExprStmt(_filter(nodes.Const(None), _TICK))
-        node.body.insert(0, tick.set_lineno(node.lineno, override=True).set_environment(environment))
-    _replace_concats(tree, environment)
-
-
-def _replace_concats(node: nodes.Node, environment: TemplateEnvironment) -> None:
-    for field, value in node.iter_fields():
-        if isinstance(value, list):
-            setattr(node, field, [_replaced_concat(item, environment) for item in value])
-        else:
-            setattr(node, field, _replaced_concat(value, environment))
-    for child in node.iter_child_nodes():
-        _replace_concats(child, environment)
-
-
-def _replaced_concat(value: Any, environment: TemplateEnvironment) -> Any:
-    if not isinstance(value, nodes.Concat):
-        return value
-    call = _filter(nodes.List(value.nodes), _CONCAT)
-    return call.set_lineno(value.lineno, override=True).set_environment(environment)
-
-
-def _filter(value: nodes.Expr, name: str) -> nodes.Filter:
-    return nodes.Filter(value, name, [], [], None, None)

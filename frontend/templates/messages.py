@@ -11,7 +11,8 @@ ContentFormat = Literal["string", "openai"]
 # Older and rival names of the same field; the first is the one that templates read.
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
-_PART_SEPARATOR = "\n"
+# Between the text parts of a message whose template wants a string.
+PART_SEPARATOR = "\n"
 
 
 def content_text(content: Any, where: str = "content") -> str:
@@ -19,11 +20,21 @@ def content_text(content: Any, where: str = "content") -> str:
 
     Raises TemplateError naming ``where`` for anything but text.
     """
+    return PART_SEPARATOR.join(content_texts(content, where))
+
+
+def content_texts(content: Any, where: str = "content") -> list[str]:
+    """Return the texts in a message's content: one of a string, one of each part, none of None.
+
+    Raises TemplateError naming ``where`` for anything but text.
+    """
     if content is None:
-        return ""
+        return []
     if isinstance(content, str):
-        return content
-    return _PART_SEPARATOR.join(_part_texts(content, where))
+        return [content]
+    if not isinstance(content, list | tuple):
+        raise TemplateError(f"{where} must be a string or a list of content parts", where)
+    return [_part_text(part, f"{where}[{index}]") for index, part in enumerate(content)]
 
 
 def prepare_messages(
@@ -81,17 +92,11 @@ def _prepare_content(
 ) -> str | list[dict[str, Any]]:
     if content_format == "string":
         return content_text(content, where)
-    texts = [content] if isinstance(content, str) else _part_texts(content or [], where)
+    texts = content_texts(content, where)
     if keep_strings and len(texts) <= 1:
         # One part is the same prompt as the bare string.
         return texts[0] if texts else ""
     return [{"type": "text", "text": text} for text in texts]
-
-
-def _part_texts(content: Any, where: str) -> list[str]:
-    if not isinstance(content, list | tuple):
-        raise TemplateError(f"{where} must be a string or a list of content parts", where)
-    return [_part_text(part, f"{where}[{index}]") for index, part in enumerate(content)]
 
 
 def _part_text(part: Any, where: str) -> str:
