@@ -12,22 +12,36 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-ROPE_TYPES = ("default", "linear", "llama3", "yarn", "factors")
-ROPE_TYPES_WITH_ORIGINAL_LENGTH = ("llama3", "yarn")
+# What each kind of rotary scaling is made of.
+ROPE_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": (
+        *("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow"),
+        *("mscale", "mscale_all_dim", "truncate"),
+    ),
+    "factors": (),
+}
+REQUIRED_ROPE_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "linear": ("factor",),
+    "llama3": ROPE_NUMBERS["llama3"],
+    "yarn": ("factor", "original_max_position_embeddings"),
+}
 DEFAULT_ROPE_THETA = 10_000.0
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary embedding. ``kind`` is one of ``ROPE_TYPES``; ``scaling`` holds that kind's own numbers.
+    """Rotary embedding. ``kind`` is a key of ``ROPE_NUMBERS``; ``scaling`` holds that kind's numbers.
 
     Kind "factors" (from GGUF files) divides the plain frequencies by ``factors``, one for each pair of dimensions.
     """
 
     theta: float
     kind: str
-    scaling: Mapping[str, Any]
+    scaling: Mapping[str, float]
     factors: tuple[float, ...] = ()
 
 
@@ -127,25 +141,30 @@ def _rope(values: Mapping[str, Any]) -> RopeConfig:
     given = dict(values.get("rope_scaling") or values.get("rope_parameters") or {})
     if any(isinstance(value, Mapping) for value in given.values()):
         raise ModelError(f"rope parameters per layer type are not supported (got {', '.join(given)})")
-    kind = str(given.pop("rope_type", None) or given.pop("type", None) or "default")
-    given.pop("type", None)
-    theta = float(given.pop("rope_theta", None) or values.get("rope_theta") or DEFAULT_ROPE_THETA)
-    if kind not in ROPE_TYPES:
-        raise ModelError(f"rope type {kind!r} is not supported; supported are {', '.join(ROPE_TYPES[:-1])}")
-    if given.pop("partial_rotary_factor", 1.0) != 1.0:
-        raise ModelError("partial_rotary_factor is not supported, only 1.0")
-    if kind in ROPE_TYPES_WITH_ORIGINAL_LENGTH:
+    kind = str(given.get("rope_type") or given.get("type") or "default")
+    if kind not in ROPE_NUMBERS:
+        raise ModelError(f"rope type {kind!r} is not supported; supported are default, linear, llama3 and yarn")
+    if given.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ModelError(f"partial_rotary_factor {given['partial_rotary_factor']} is not supported, only 1.0")
+    theta = float(given.get("rope_theta") or values.get("rope_theta") or DEFAULT_ROPE_THETA)
+    factors = tuple(given.get("factors", ()))
+    return RopeConfig(theta, kind, _rope_scaling(kind, given, values), factors)
+
+
+def _rope_scaling(kind: str, given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that ``kind`` uses; raises ``ModelError`` naming one that is missing."""
+    numbers = {name: given[name] for name in ROPE_NUMBERS[kind] if given.get(name) is not None}
+    if "original_max_position_embeddings" in ROPE_NUMBERS[kind]:
+        # The field outside wins, as in transformers; without any, the whole length was trained.
         outer = values.get("original_max_position_embeddings")
-        fallback = given.get("original_max_position_embeddings") or values.get("max_position_embeddings")
-        given["original_max_position_embeddings"] = outer or fallback
-    needed = {"linear": ("factor",), "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
-    for name in needed.get(kind, ()):
-        if not isinstance(given.get(name), int | float):
-            raise ModelError(f"rope type {kind!r} needs the number {name}, got {given.get(name)!r}")
-    if kind == "yarn" and given.get("factor") is None:
-        given["factor"] = values["max_position_embeddings"] / given["original_max_position_embeddings"]
-    factors = tuple(given.pop("factors", ()))
-    return RopeConfig(theta, kind, {} if kind == "default" else given, factors)
+        numbers.setdefault("original_max_position_embeddings", values.get("max_position_embeddings"))
+        numbers["original_max_position_embeddings"] = outer or numbers["original_max_position_embeddings"]
+    if kind == "yarn":
+        numbers.setdefault("factor", values["max_position_embeddings"] / numbers["original_max_position_embeddings"])
+    for name in REQUIRED_ROPE_NUMBERS.get(kind, ()):
+        if not isinstance(numbers.get(name), int | float):
+            raise ModelError(f"rope type {kind!r} needs the number {name}, got {numbers.get(name)!r}")
+    return numbers
 
 
 def _windows(kind: str, values: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:

@@ -30,12 +30,14 @@ class SelfAttention:
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: StepAttention, cache: KvCache) -> Tensor:
         """Attend with ``x`` [tokens, hidden] to everything before it, itself included."""
-        states = self.qkv(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
-        queries_keys, values = states.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
+        heads, rotated = self.num_heads, self.num_heads + self.num_kv_heads
+        states = self.qkv(x).view(len(x), rotated + self.num_kv_heads, self.head_dim)
+        queries_keys, values = states[:, :rotated], states[:, rotated:]
         if self.query_norm and self.key_norm:
-            queries, keys = queries_keys.split((self.num_heads, self.num_kv_heads), dim=1)
-            queries_keys = torch.cat((self.query_norm(queries), self.key_norm(keys)), dim=1)
-        queries, keys = rotate(queries_keys, *rotation).split((self.num_heads, self.num_kv_heads), dim=1)
+            normed = self.query_norm(queries_keys[:, :heads]), self.key_norm(queries_keys[:, heads:])
+            queries_keys = torch.cat(normed, dim=1)
+        queries_keys = rotate(queries_keys, *rotation)
+        queries, keys = queries_keys[:, :heads], queries_keys[:, heads:]
         return self.output(attend(queries, keys, values, cache, self.window).flatten(1))
 
 

@@ -40,13 +40,13 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         """Map ``path`` and parse its header; raises ``ModelError`` when it is not a readable GGUF file."""
-        with path.open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.path = path
         try:
+            with path.open("rb") as file:
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self.metadata, self.tensors = _parse(self._bytes)
-        except (struct.error, KeyError, UnicodeDecodeError, OverflowError) as error:
-            raise ModelError(f"{path} is not a readable GGUF file: {error!r}") from error
+        except (OSError, ValueError, KeyError, OverflowError, struct.error) as error:
+            raise ModelError(f"{path} is not a readable GGUF file: {error}") from error
 
     def tensor(self, name: str) -> Tensor:
         """The tensor dequantized: float32 (or float16/bfloat16 where the file stores that), its own memory."""
@@ -99,7 +99,7 @@ def _parse(data: mmap.mmap) -> tuple[Mapping[str, Any], Mapping[str, GgufTensor]
     magic = struct.pack("<I", cursor.scalar("I"))
     version = cursor.scalar("I")
     if magic != MAGIC or version not in (2, 3):
-        raise ModelError(f"not a GGUF file of version 2 or 3 (magic {magic!r}, version {version})")
+        raise ValueError(f"it starts with {magic!r}, version {version}; expected {MAGIC!r}, version 2 or 3")
     tensor_count, value_count = cursor.scalar("Q"), cursor.scalar("Q")
     metadata = {cursor.string(): cursor.value(cursor.scalar("I")) for _ in range(value_count)}
     entries = []

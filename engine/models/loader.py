@@ -13,7 +13,7 @@ from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import ModelFiles
 from pagewire.engine.models.gguf import GgufFile
 from pagewire.engine.models.gguf_model import gguf_config, stream_gguf
-from pagewire.engine.models.weights import collect_weights, stream_safetensors
+from pagewire.engine.models.weights import collect_weights, dummy_tensors, stream_safetensors
 
 
 def load_config(files: ModelFiles) -> ModelConfig:
@@ -33,15 +33,20 @@ def resolve_dtype(config: ModelConfig, dtype: str) -> torch.dtype:
     return resolved
 
 
-def load_weights(files: ModelFiles, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    """All weights under their Hugging Face names, dequantized and checked (see ``collect_weights``)."""
-    return collect_weights(_stream(files), config, dtype, device)
+def load_weights(
+    files: ModelFiles, config: ModelConfig, dtype: torch.dtype, device: torch.device, *, dummy: bool = False
+) -> dict[str, Tensor]:
+    """All weights under their Hugging Face names, dequantized and checked (see ``collect_weights``).
+
+    ``dummy``: random ones instead, without reading any file.
+    """
+    return collect_weights(dummy_tensors(config) if dummy else _stream(files), config, dtype, device)
 
 
-def load_model(files: ModelFiles, dtype: str, device: torch.device) -> Model:
+def load_model(files: ModelFiles, dtype: str, device: torch.device, *, dummy: bool = False) -> Model:
     """The model in plain torch, ready for ``allocate_kv``. ``dtype`` is "auto" or one of ``DTYPES``."""
     config = load_config(files)
-    weights = load_weights(files, config, resolve_dtype(config, dtype), device)
+    weights = load_weights(files, config, resolve_dtype(config, dtype), device, dummy=dummy)
     return Decoder(config, weights, ReferenceAttention(BLOCK_SIZE))
 
 

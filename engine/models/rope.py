@@ -53,7 +53,8 @@ def _llama3(plain: Tensor, rope: RopeConfig) -> Tensor:
     original = rope.scaling["original_max_position_embeddings"]
     wavelengths = 2 * math.pi / plain
     share = ((original / wavelengths - low) / (high - low)).clamp(0, 1)
-    return (1 - share) * plain / factor + share * plain
+    blend: Tensor = (1 - share) * plain / factor + share * plain
+    return blend
 
 
 def _yarn(rope: RopeConfig, head_dim: int) -> Tensor:
@@ -66,11 +67,11 @@ def _yarn(rope: RopeConfig, head_dim: int) -> Tensor:
     low, high = max(low, 0), min(high, head_dim - 1)
     width = max(high - low, 0.001)
     kept = 1 - ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / width).clamp(0, 1)
-    waves = rope.theta ** (torch.arange(0, head_dim, 2).float() / head_dim)
-    return 1.0 / (rope.scaling["factor"] * waves) * (1 - kept) + 1.0 / waves * kept
+    plain: Tensor = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2).float() / head_dim)
+    return plain / rope.scaling["factor"] * (1 - kept) + plain * kept
 
 
-def _yarn_dimension(rope: RopeConfig, rotations: float, original: int, head_dim: int) -> float:
+def _yarn_dimension(rope: RopeConfig, rotations: float, original: float, head_dim: int) -> float:
     """The (fractional) dimension whose wave makes ``rotations`` turns within the original length."""
     return head_dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
 
