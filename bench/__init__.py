@@ -1,0 +1,1 @@
+"""The load harness: measures any OpenAI-compatible server, and the parts of this one."""
