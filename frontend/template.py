@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import jinja2
+from jinja2.meta import find_undeclared_variables
 
 from pagewire.frontend.templates.continuation import Continuation
 from pagewire.frontend.templates.detection import content_use
@@ -36,6 +37,7 @@ from pagewire.frontend.templates.messages import (
 from pagewire.frontend.templates.source import TemplateText, read_template
 
 __all__ = [
+    "NO_TEMPLATE",
     "RESERVED_TEMPLATE_KWARGS",
     "ChatTemplate",
     "ContentFormat",
@@ -86,6 +88,7 @@ class _Variant:
     compiled: jinja2.Template
     content_format: ContentFormat
     keep_strings: bool
+    variables: frozenset[str]
 
 
 class ChatTemplate:
@@ -121,6 +124,13 @@ class ChatTemplate:
     def content_format(self) -> ContentFormat:
         """Whether messages reach the template with content as a string or as a list of parts."""
         return self._default.content_format
+
+    @property
+    def request_variables(self) -> frozenset[str]:
+        """The variables the template reads that only ``chat_template_kwargs`` can set, such as ``enable_thinking``."""
+        variants = [self._default] if self._tool_use is None else [self._default, self._tool_use]
+        read = frozenset[str]().union(*(variant.variables for variant in variants))
+        return read - RESERVED_TEMPLATE_KWARGS - self._special_tokens.keys()
 
     def render(
         self,
@@ -237,9 +247,15 @@ def load_chat_template(
 def _compile_variant(
     environment: TemplateEnvironment, text: str, content_format: Literal["auto", "string", "openai"]
 ) -> _Variant:
-    use = content_use(parse_template(environment, text))
-    chosen = use.content_format if content_format == "auto" else content_format
-    return _Variant(text, compile_template(environment, text), chosen, use.tests_string)
+    tree = parse_template(environment, text)
+    use = content_use(tree)
+    return _Variant(
+        text,
+        compile_template(environment, text),
+        use.content_format if content_format == "auto" else content_format,
+        use.tests_string,
+        frozenset(find_undeclared_variables(tree) - environment.globals.keys()),
+    )
 
 
 def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
