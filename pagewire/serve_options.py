@@ -66,13 +66,15 @@ def environment_of(settings: Sequence[Setting], environ: Mapping[str, str]) -> d
 
 
 def _belonging_to(config_class: type[Any], settings: Sequence[Setting], **fixed: Any) -> list[Setting]:
-    found = {setting.option.name: setting for setting in settings}
+    found = {setting.option.name: setting for setting in settings if setting.source != "default"}
     belonging = []
     for option in options_of(config_class):
         if option.name in fixed:
             belonging.append(Setting(option, fixed[option.name], PROG))
         elif option.name in found:
             belonging.append(replace(found[option.name], option=option))
+        elif option.default is not None:
+            belonging.append(Setting(option, option.default(), "default"))
     return belonging
 
 

@@ -133,9 +133,11 @@ async def program(name: str, module_and_args: Sequence[str], run: Run) -> AsyncI
 
 
 async def until_ready(target: Target) -> None:
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        while not await target.is_ready():
-            await asyncio.sleep(0.2)
+    for _ in range(READY_TIMEOUT_S * 5):
+        if await target.is_ready():
+            return
+        await asyncio.sleep(0.2)
+    raise TimeoutError(f"not ready within {READY_TIMEOUT_S} s")
 
 
 if __name__ == "__main__":
