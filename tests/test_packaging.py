@@ -23,18 +23,24 @@ def project() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def modules_of_the_tree() -> set[str]:
-    """Paths of all modules, as they are called once installed."""
+def files_of(directory: Path) -> list[Path]:
+    """All files below a directory that are not the result of running or building something."""
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return [path for path in files if "__pycache__" not in path.parts and path.suffix != ".so"]
+
+
+def files_of_the_tree() -> set[str]:
+    """Paths of all files of all packages, as they are called once installed."""
     return {
         f"{installed}/{path.relative_to(ROOT / directory).as_posix()}"
         for installed, directory in PACKAGE_DIRECTORIES.items()
-        for path in (ROOT / directory).rglob("*.py")
+        for path in files_of(ROOT / directory)
     }
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> list[str]:
-    """The names in a wheel built from a copy of what git knows, and of nothing that an earlier build left."""
+    """The names in a wheel built from a copy of the tree, without what an earlier build left in it."""
     directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
     for name in {*PACKAGE_DIRECTORIES.values()}:
@@ -48,15 +54,14 @@ def wheel(tmp_path_factory) -> list[str]:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    for path in source.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
-            copy = target / path.relative_to(source)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
+    for path in files_of(source):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
 
 
-def test_the_wheel_has_exactly_the_modules_of_the_tree(wheel):
-    assert {name for name in wheel if name.endswith(".py")} == modules_of_the_tree()
+def test_the_wheel_has_exactly_the_files_of_the_tree(wheel):
+    assert {name for name in wheel if ".dist-info/" not in name} == files_of_the_tree()
 
 
 def test_the_wheel_carries_the_licence_and_the_commands(wheel):
@@ -65,8 +70,9 @@ def test_the_wheel_carries_the_licence_and_the_commands(wheel):
 
 
 def test_every_package_has_an_init():
-    directories = {Path(name).parent for name in modules_of_the_tree()}
-    assert {f"{directory.as_posix()}/__init__.py" for directory in directories} <= modules_of_the_tree()
+    files = files_of_the_tree()
+    packages = {Path(name).parent for name in files if name.endswith(".py")}
+    assert {f"{package.as_posix()}/__init__.py" for package in packages} <= files
 
 
 def test_the_version_is_the_same_everywhere():
