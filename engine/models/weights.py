@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pagewire.engine.models.config import ModelConfig
@@ -94,9 +94,12 @@ def dummy_tensors(config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
 def stream_safetensors(directory: Path) -> Iterator[tuple[str, Tensor]]:
     """Every tensor of the directory's safetensors files, memory-mapped, in the order of the files."""
     for path in _safetensors_files(directory):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (safe_open is no mapping)
-                yield name, file.get_tensor(name)
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 (safe_open is no mapping)
+                    yield name, file.get_tensor(name)
+        except SafetensorError as error:
+            raise ModelError(f"{path} is not a readable safetensors file: {error}") from error
 
 
 def _safetensors_files(directory: Path) -> list[Path]:
