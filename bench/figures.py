@@ -42,6 +42,8 @@ FIGURES = (
     Figure("E2E p50", "ms", _of("e2e_ms", "p50")),
     Figure("E2E p99", "ms", _of("e2e_ms", "p99")),
 )
+# Smaller differences are not called better or worse, however well the repeats agree.
+_MIN_EFFECT = 0.02
 _BY_NAME = {figure.name: figure for figure in FIGURES}
 
 
@@ -64,16 +66,17 @@ class Ratio(Struct, frozen=True):
     ratio: float
     low: float
     high: float
+    pairs: int
 
     @property
-    def is_better(self) -> bool:
-        """Whether the other server is better in every pair of repeats."""
-        return self.low > 1 if self.figure.higher_is_better else self.high < 1
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether the other server is worse in every pair of repeats."""
-        return self.high < 1 if self.figure.higher_is_better else self.low > 1
+    def verdict(self) -> str:
+        """Say ``better`` or ``worse`` where all of several pairs agree on it by more than noise, else nothing."""
+        if self.pairs < 2:
+            return ""
+        higher, lower = self.low > 1 + _MIN_EFFECT, self.high < 1 - _MIN_EFFECT
+        if not higher and not lower:
+            return ""
+        return "better" if higher == self.figure.higher_is_better else "worse"
 
 
 def compare_figure(figure: Figure, base: Sequence[Run], other: Sequence[Run]) -> Ratio | None:
@@ -83,4 +86,4 @@ def compare_figure(figure: Figure, base: Sequence[Run], other: Sequence[Run]) ->
         return None
     ratio = median(theirs) / median(ours)
     pairs = [after / before for before, after in zip(ours, theirs, strict=False)]
-    return Ratio(figure, median(ours), median(theirs), ratio, min(pairs), max(pairs))
+    return Ratio(figure, median(ours), median(theirs), ratio, min(pairs), max(pairs), len(pairs))

@@ -27,12 +27,13 @@ def level_label(load: LoadSettings, level: float) -> str:
     """Name a level of load the way reports do."""
     match load.kind:
         case "closed":
-            return f"concurrency {level:g}"
+            label = f"concurrency {level:g}"
         case "open":
             ramp = f" to {load.end_rate:g}" if load.arrivals == "ramp" else ""
-            return f"{level:g}{ramp} req/s {load.arrivals}"
+            label = f"{level:g}{ramp} req/s {load.arrivals}"
         case "trace":
-            return f"trace x{level:g}"
+            label = f"trace x{level:g}"
+    return f"{load.name}: {label}" if load.name else label
 
 
 def make_plan(settings: Settings, level: float, repeat: int) -> Plan:

@@ -51,7 +51,7 @@ def report_result(result: Result) -> str:
         for name in names:
             parts.append(f"== {name}, {label}\n" + _target_report(by_target[name]))
         for name in names[1:]:
-            parts.append(compare_runs(names[0], by_target[names[0]], name, by_target[name], label))
+            parts.append(compare_runs(name, by_target[name], names[0], by_target[names[0]], label))
     return "\n\n".join(parts)
 
 
@@ -126,8 +126,7 @@ def compare_runs(base_name: str, base: Sequence[Run], other_name: str, other: Se
     for figure in FIGURES:
         ratio = compare_figure(figure, base, other)
         if ratio is not None:
-            mark = "better" if ratio.is_better else "worse" if ratio.is_worse else ""
             numbers = (format_number(ratio.base), format_number(ratio.other), f"{ratio.ratio:.3f}")
-            rows.append((figure.name, figure.unit, *numbers, f"{ratio.low:.3f} .. {ratio.high:.3f}", mark))
+            rows.append((figure.name, figure.unit, *numbers, f"{ratio.low:.3f} .. {ratio.high:.3f}", ratio.verdict))
     header = ("medians", "", base_name, other_name, f"{other_name}/{base_name}", "range of pairs", "")
     return f"== {other_name} against {base_name}, {label}\n" + format_table(header, rows)

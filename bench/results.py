@@ -17,18 +17,22 @@ from pagewire.bench.harness import HarnessReport
 from pagewire.bench.metrics import ServiceLevel, Summary, Timeline, latency
 from pagewire.bench.workloads import WorkloadSettings
 
+LoadKind = Literal["closed", "open", "trace"]
+
 FORMAT = "pagewire-bench/1"
 
 
 class LoadSettings(Struct, frozen=True):
     """How hard to press. ``levels`` are concurrencies (closed), requests per second (open) or speeds (trace).
 
-    Without ``requests`` and ``duration_s`` a level gets a number of requests that suits it. ``repeats`` have prompts of
-    their own each, so that no repeat finds the one before it in a prefix cache.
+    ``name`` tells this load from others in the same result. Without ``requests`` and ``duration_s`` a level gets a
+    number of requests that suits it. ``repeats`` have prompts of their own each, so that no repeat finds the one before
+    it in a prefix cache.
     """
 
-    kind: Literal["closed", "open", "trace"]
+    kind: LoadKind
     levels: list[float]
+    name: str = ""
     arrivals: ArrivalKind = "poisson"
     burstiness: float = 1.0
     end_rate: float | None = None
@@ -86,29 +90,35 @@ class Host(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """A whole measurement: ``runs`` in the order they were made. The first target is what others are compared with."""
+    """A whole measurement: ``runs`` in the order they were made, by each of ``settings`` in turn.
+
+    The first target is the one that is compared with the others.
+    """
 
     format: str
     created: str
     command: list[str]
     host: Host
     targets: list[Target]
-    settings: Settings
+    settings: list[Settings]
     runs: list[Run]
 
 
-def make_result(targets: Sequence[Target], settings: Settings, runs: Sequence[Run]) -> Result:
+def make_result(targets: Sequence[Target], settings: Sequence[Settings], runs: Sequence[Run]) -> Result:
     """Put a result together; keys and headers, which may be secret, are left out of it."""
-    request = msgspec.structs.replace(settings.request, headers={})
     return Result(
         format=FORMAT,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=_without_secrets(sys.argv[1:]),
         host=Host(platform.node(), platform.platform(), os.cpu_count() or 1, platform.python_version()),
         targets=list(targets),
-        settings=msgspec.structs.replace(settings, request=request),
+        settings=[_without_headers(each) for each in settings],
         runs=list(runs),
     )
+
+
+def _without_headers(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, headers={}))
 
 
 def _without_secrets(arguments: list[str]) -> list[str]:

@@ -9,6 +9,8 @@ from msgspec import Struct
 # Two-sided 95% quantiles of Student's t, by degrees of freedom; beyond the table the normal distribution's.
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 _NORMAL95 = 1.96
+# An interval from two values would be six times as wide as their distance: it tells nothing.
+_MIN_FREEDOM = 2
 
 CURVE_POINTS = 101
 
@@ -62,7 +64,7 @@ def curve(values: Sequence[float]) -> list[float]:
 
 
 class Spread(Struct, frozen=True):
-    """One figure over repeats. ``low`` and ``high``: 95% confidence interval of the mean (None with one repeat)."""
+    """One figure over repeats. ``low`` and ``high``: 95% confidence interval of the mean."""
 
     count: int
     median: float
@@ -78,7 +80,7 @@ def spread(values: Sequence[float]) -> Spread:
     mean = fmean(values)
     low = high = None
     freedom = len(values) - 1
-    if freedom > 0:
+    if freedom >= _MIN_FREEDOM:
         t = _T95[freedom - 1] if freedom <= len(_T95) else _NORMAL95
         margin = t * stdev(values) / math.sqrt(len(values))
         low, high = mean - margin, mean + margin
