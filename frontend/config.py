@@ -100,7 +100,7 @@ class FrontendConfig:
         text("a template", "TEMPLATE"),
         None,
         group=_CHAT,
-        help="file, http(s) URL, or the template itself on one line",
+        help="file, http(s) URL, name:NAME, or the template itself on one line",
         shown_default="the model's",
     )
     chat_template_content_format: ContentFormat = option(
@@ -149,7 +149,7 @@ class FrontendConfig:
     access_log: bool = option(switch(), True, group=_LOGS, help="log each request when it ends")
     access_log_exclude: tuple[str, ...] = option(
         texts(metavar="PATH"),
-        ("/health", "/metrics"),
+        ("/health", "/ready", "/metrics"),
         group=_LOGS,
         help="paths without access log",
         aliases=("--disable-access-log-for-endpoints",),

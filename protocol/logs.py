@@ -79,4 +79,5 @@ def _request_id(record: logging.LogRecord) -> str | None:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix("pagewire.")
+    """``pagewire.engine.loop`` is ``engine.loop``; a program run as a module calls its main module ``__main__``."""
+    return "main" if name == "__main__" else name.removeprefix("pagewire.")
