@@ -1,0 +1,74 @@
+"""The HTTP application of one frontend: routes, middlewares, and what lives as long as it does."""
+
+import asyncio
+
+from aiohttp import web
+
+from pagewire.frontend import status
+from pagewire.frontend.auth import Keys
+from pagewire.frontend.catalog import Catalog
+from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.metrics import Metrics
+from pagewire.frontend.middlewares import add_headers, answer_errors, answer_preflight, check_keys, observe
+from pagewire.frontend.openai.chat import chat_completions
+from pagewire.frontend.openai.completions import completions
+from pagewire.frontend.openai.models import list_models, retrieve_model
+from pagewire.frontend.openai.tokenize import detokenize, tokenize
+from pagewire.frontend.pool import EnginePool
+from pagewire.frontend.state import FRONTEND, Frontend
+from pagewire.frontend.templates.source import TemplateText
+
+_WATCHER: web.AppKey[asyncio.Task[None]] = web.AppKey("watcher", asyncio.Task)
+
+
+def make_app(
+    config: FrontendConfig, pool: EnginePool, keys: Keys, supplied_template: TemplateText | None = None
+) -> web.Application:
+    """Build the application; the pool is started and closed with it.
+
+    ``supplied_template`` is what ``--chat-template`` led to, see ``catalog.read_supplied_template``.
+    """
+    open_handlers = {status.health, status.ready}
+    if not config.metrics_auth:
+        open_handlers.add(status.metrics)
+    app = web.Application(
+        client_max_size=config.max_body_size,
+        middlewares=[observe, answer_errors, answer_preflight, check_keys(frozenset(open_handlers))],
+    )
+    metrics = Metrics(pool, config.metrics_prefix, status.version_string())
+    app[FRONTEND] = Frontend(config, pool, Catalog(config, pool, supplied_template), keys, metrics)
+    app.router.add_routes(_routes(config))
+    app.on_response_prepare.append(add_headers)
+    app.on_startup.append(_start)
+    app.on_shutdown.append(_stop)
+    return app
+
+
+def _routes(config: FrontendConfig) -> list[web.RouteDef]:
+    prefix = config.root_path.rstrip("/")
+    routes = [
+        web.post(f"{prefix}/v1/chat/completions", chat_completions),
+        web.post(f"{prefix}/v1/completions", completions),
+        web.get(f"{prefix}/v1/models", list_models),
+        web.get(f"{prefix}/v1/models/{{name:.+}}", retrieve_model),
+        web.post(f"{prefix}/tokenize", tokenize),
+        web.post(f"{prefix}/detokenize", detokenize),
+        web.get(f"{prefix}/version", status.version),
+    ]
+    routes += [web.get(f"{prefix}/{path}", status.health) for path in ("health", "v1/health", "ping", "livez")]
+    routes += [web.get(f"{prefix}/{path}", status.ready) for path in ("ready", "readyz")]
+    if config.metrics:
+        routes.append(web.get(f"{prefix}/metrics", status.metrics))
+    return routes
+
+
+async def _start(app: web.Application) -> None:
+    frontend = app[FRONTEND]
+    frontend.pool.start()
+    app[_WATCHER] = asyncio.create_task(frontend.catalog.watch())
+
+
+async def _stop(app: web.Application) -> None:
+    """Runs before connections are closed: streams still open get to say why they end."""
+    app[_WATCHER].cancel()
+    app[FRONTEND].pool.close()

@@ -1,0 +1,136 @@
+"""The models that requests can name: what the engines serve, with tokenizer, template and sampling defaults."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.openai.defaults import SamplingDefaults, sampling_defaults
+from pagewire.frontend.openai.errors import model_not_found, unavailable
+from pagewire.frontend.pool import EngineModel, EnginePool
+from pagewire.frontend.template import ChatTemplate, TemplateError, load_chat_template
+from pagewire.frontend.templates.source import TemplateText, read_template
+from pagewire.frontend.tokenizer import Tokenizer
+from pagewire.protocol.messages import Limits, Model
+
+logger = logging.getLogger(__name__)
+
+# How soon after an engine became ready its tokenizer and template are made.
+_WATCH_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """Everything that a request to one model needs. ``name`` is its canonical name."""
+
+    name: str
+    engine_model: EngineModel
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    defaults: SamplingDefaults
+
+    @property
+    def model(self) -> Model:
+        """What the engine said about the model."""
+        return self.engine_model.model
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine decided at start."""
+        return self.engine_model.limits
+
+
+def read_supplied_template(config: FrontendConfig) -> TemplateText | None:
+    """Read and compile what ``--chat-template`` stands for; a ``name:`` has to wait for the model's own templates.
+
+    Raises TemplateError for a value that leads to no template, or to one with a syntax error.
+    """
+    if not config.chat_template or config.chat_template.startswith("name:"):
+        return None
+    supplied = read_template(config.chat_template, {})
+    ChatTemplate(supplied.text, supplied.origin, content_format=config.chat_template_content_format)
+    return supplied
+
+
+class Catalog:
+    """Finds the model of a request among the ready engines, and keeps what is expensive to make for each engine."""
+
+    def __init__(self, config: FrontendConfig, pool: EnginePool, supplied_template: TemplateText | None):
+        """``supplied_template`` comes from ``read_supplied_template``."""
+        self._config = config
+        self._pool = pool
+        self._supplied_template = supplied_template
+        self._prepared: dict[str, ServedModel] = {}
+        self._preparing = asyncio.Lock()
+
+    def names(self) -> dict[str, EngineModel]:
+        """Every name a request may use, the canonical one of each model first."""
+        models = self._pool.models()
+        if self._config.served_model_name:
+            return {name: models[0] for name in self._config.served_model_name if models}
+        names: dict[str, EngineModel] = {}
+        for entry in models:
+            for name in (entry.model.name, PurePath(entry.model.path).name):
+                if name:
+                    names.setdefault(name, entry)
+        return names
+
+    async def find(self, name: str | None) -> ServedModel:
+        """Return the model called ``name``, or the first one for None; raises ApiError 404 or 503."""
+        names = self.names()
+        if not names:
+            raise unavailable(f"No engine is ready: {self._pool.not_ready()}.")
+        if name is None:
+            name = next(iter(names))
+        elif name not in names:
+            raise model_not_found(name)
+        entry = names[name]
+        return self._prepared.get(entry.engine) or await self._prepare(entry)
+
+    async def watch(self) -> None:
+        """Prepare models as their engines become ready, so that the first request need not wait; runs for ever."""
+        while True:
+            for entry in self._pool.models():
+                if entry.engine not in self._prepared:
+                    await self._prepare(entry)
+            await asyncio.sleep(_WATCH_INTERVAL_S)
+
+    async def _prepare(self, entry: EngineModel) -> ServedModel:
+        async with self._preparing:
+            if entry.engine not in self._prepared:
+                same = next((old for old in self._prepared.values() if old.model == entry.model), None)
+                if same:
+                    served = replace(same, engine_model=entry)
+                else:
+                    served = await asyncio.to_thread(self._make, entry)
+                connected = {other.engine for other in self._pool.models()}
+                self._prepared = {key: old for key, old in self._prepared.items() if key in connected}
+                self._prepared[entry.engine] = served
+            return self._prepared[entry.engine]
+
+    def _make(self, entry: EngineModel) -> ServedModel:
+        model = entry.model
+        return ServedModel(
+            name=self._config.served_model_name[0] if self._config.served_model_name else model.name,
+            engine_model=entry,
+            tokenizer=Tokenizer(model.tokenizer_json),
+            template=self._load_template(model),
+            defaults=sampling_defaults(self._config, model.generation_defaults),
+        )
+
+    def _load_template(self, model: Model) -> ChatTemplate | None:
+        """The supplied template, else the model's; a model's own template that does not compile counts as none."""
+        content_format = self._config.chat_template_content_format
+        supplied = self._supplied_template
+        if supplied:
+            logger.info("using the supplied chat template (%s)", supplied.origin)
+            logger.debug("chat template:\n%s", supplied.text)
+            return ChatTemplate(supplied.text, supplied.origin, model.special_tokens, content_format=content_format)
+        try:
+            return load_chat_template(
+                self._config.chat_template, model.chat_templates, model.special_tokens, content_format=content_format
+            )
+        except TemplateError as error:
+            logger.error("the chat template of %s cannot be used: %s", model.name, error)
+            return None

@@ -1,0 +1,114 @@
+"""``pagewire-frontend``: listen, serve, and drain when told to stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import uvloop
+
+from pagewire.frontend.app import make_app
+from pagewire.frontend.auth import Keys
+from pagewire.frontend.catalog import read_supplied_template
+from pagewire.frontend.config import FrontendConfig, read_config
+from pagewire.frontend.listen import Listener
+from pagewire.frontend.openai.defaults import check_defaults
+from pagewire.frontend.pool import EnginePool
+from pagewire.frontend.state import FRONTEND, Frontend
+from pagewire.frontend.template import TemplateError
+from pagewire.frontend.templates.source import TemplateText
+from pagewire.protocol.logs import configure_logging
+from pagewire.protocol.options import USAGE_ERROR
+
+logger = logging.getLogger(__name__)
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the frontend; returns the exit status: 0 after a drain, 1 if it could not start, 2 for a wrong option."""
+    config = read_config(argv)
+    configure_logging(config.log_level, config.log_format)
+    try:
+        keys = Keys.read(config)
+        check_defaults(config)
+        template = read_supplied_template(config)
+    except (TemplateError, ValueError) as error:
+        print(f"pagewire-frontend: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    _warn_of_exposure(config, keys)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, keys, template))
+
+
+async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | None) -> int:
+    app = make_app(config, EnginePool(config.engine, f"frontend-{os.getpid()}"), keys, template)
+    listener = Listener(app, config)
+    try:
+        await listener.open()
+    except OSError as error:
+        logger.error("cannot listen at %s: %s", _address(config), error)
+        await listener.close()
+        return 1
+    logger.info("listening at %s, engines at %s", _address(config), ", ".join(config.engine))
+    stop = asyncio.Event()
+    _handle_signals(app[FRONTEND], stop)
+    await stop.wait()
+    await _drain(app[FRONTEND], listener)
+    logger.info("stopped")
+    return 0
+
+
+def _handle_signals(frontend: Frontend, stop: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT drains, the second one stops at once; SIGHUP reads the keys again."""
+    loop = asyncio.get_running_loop()
+
+    def on_stop(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    def on_reload() -> None:
+        try:
+            frontend.keys = Keys.read(frontend.config)
+        except ValueError as error:
+            logger.error("keys stay as they were: %s", error)
+        else:
+            logger.info("read the keys again: %d now", len(frontend.keys.digests))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop, number)
+    loop.add_signal_handler(signal.SIGHUP, on_reload)
+
+
+async def _drain(frontend: Frontend, listener: Listener) -> None:
+    """Refuse what is new, let open requests finish for a while, then close what is left."""
+    frontend.draining = True
+    listener.stop_accepting()
+    if frontend.inflight:
+        logger.info("waiting up to %g s for %d open requests", frontend.config.shutdown_timeout, frontend.inflight)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(frontend.config.shutdown_timeout):
+            await frontend.idle.wait()
+    if frontend.inflight:
+        logger.warning("cutting off %d requests that are still open", frontend.inflight)
+    await listener.close()
+
+
+def _warn_of_exposure(config: FrontendConfig, keys: Keys) -> None:
+    if not config.uds and config.host not in _LOOPBACK and not keys:
+        logger.warning("anyone who reaches %s may use this server: no --api-key is set", _address(config))
+
+
+def _address(config: FrontendConfig) -> str:
+    if config.uds:
+        return f"unix:{config.uds}"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{config.port}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Request fields without an effect here, and why: some are refused, some are ignored.
+
+A refused field asks for something that would change the answer, so pretending would be a lie; values that ask for
+nothing pass. An ignored field has no meaning on one's own machine; it is named in ``X-Ignored-Params`` (as unknown
+fields are), or refused under ``--strict-params``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Body = Mapping[str, Any]
+
+
+def _never(value: Any, body: Body) -> bool:
+    return False
+
+
+def _empty(value: Any, body: Body) -> bool:
+    return value in ([], {}, "")
+
+
+def _false(value: Any, body: Body) -> bool:
+    return value is False
+
+
+def _one_of(*harmless: Any) -> Callable[[Any, Body], bool]:
+    return lambda value, body: any(value == known and type(value) is type(known) for known in harmless)
+
+
+def _boolean(value: Any, body: Body) -> bool:
+    return isinstance(value, bool)
+
+
+def _tools_unused(value: Any, body: Body) -> bool:
+    return value == [] or (isinstance(value, list) and body.get("tool_choice") == "none")
+
+
+def _functions_unused(value: Any, body: Body) -> bool:
+    return value == [] or (isinstance(value, list) and body.get("function_call") == "none")
+
+
+def _no_choice(value: Any, body: Body) -> bool:
+    # "auto" is the default; with tools present it is the tools that are refused.
+    return value in ("none", "auto")
+
+
+def _plain_text(value: Any, body: Body) -> bool:
+    return bool(value == {"type": "text"})
+
+
+def _same_as_n(value: Any, body: Body) -> bool:
+    n = body.get("n")
+    return type(value) is int and value == (1 if n is None else n)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A feature that is missing. ``asks_nothing(value, body)`` is true of values that do not ask for it."""
+
+    feature: str
+    asks_nothing: Callable[[Any, Body], bool] = _never
+
+
+REFUSED: Mapping[str, Refused] = {
+    "tools": Refused("tool calling", _tools_unused),
+    "tool_choice": Refused("tool calling", _no_choice),
+    "parallel_tool_calls": Refused("tool calling", _boolean),
+    "functions": Refused("function calling", _functions_unused),
+    "function_call": Refused("function calling", _no_choice),
+    "response_format": Refused("an output format other than text", _plain_text),
+    "structured_outputs": Refused("constrained output", _empty),
+    "guided_json": Refused("constrained output"),
+    "guided_regex": Refused("constrained output", _empty),
+    "guided_choice": Refused("constrained output", _empty),
+    "guided_grammar": Refused("constrained output", _empty),
+    "json_schema": Refused("constrained output"),
+    "grammar": Refused("constrained output", _empty),
+    "regex": Refused("constrained output", _empty),
+    "ebnf": Refused("constrained output", _empty),
+    "stop_regex": Refused("stopping at a regular expression", _empty),
+    "audio": Refused("audio output"),
+    "modalities": Refused("output other than text", _one_of(["text"])),
+    "prediction": Refused("predicted output"),
+    "web_search_options": Refused("web search"),
+    "suffix": Refused("filling in the middle", _empty),
+    "best_of": Refused("a best_of other than n", _same_as_n),
+    "use_beam_search": Refused("beam search", _false),
+    "prompt_embeds": Refused("prompts as embeddings", _empty),
+    "truncate_prompt_tokens": Refused("cutting prompts to a length"),
+    "allowed_token_ids": Refused("an allow-list of tokens", _empty),
+    "bad_words": Refused("banned words", _empty),
+    "logits_processors": Refused("custom logits processors", _empty),
+    "chat_template": Refused("a chat template in the request (start the server with --chat-template)", _empty),
+    "thinking_token_budget": Refused("a token budget for reasoning"),
+    "lora_path": Refused("adapters", _empty),
+}
+
+IGNORED: Mapping[str, str] = {
+    "user": "there are no accounts",
+    "safety_identifier": "there are no accounts",
+    "metadata": "answers are not stored",
+    "store": "answers are not stored",
+    "service_tier": "there is one tier",
+    "verbosity": "the model has no such control",
+    "prompt_cache_key": "prefixes are cached without a key",
+    "prompt_cache_retention": "prefixes are cached while there is room",
+}

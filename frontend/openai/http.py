@@ -1,0 +1,36 @@
+"""Between aiohttp and our endpoints: reading a request's body, and what handlers leave for the middlewares."""
+
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from pagewire.frontend.openai.errors import ApiError
+from pagewire.frontend.openai.parse import ignored_header, parse
+from pagewire.frontend.state import FRONTEND
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+# Handlers leave headers for their answer here; set before a stream starts, they reach it too.
+EXTRA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("extra_headers", dict)
+# When the request arrived, in ``time.perf_counter`` seconds.
+ARRIVED: web.RequestKey[float] = web.RequestKey("arrived", float)
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+
+
+async def read_request(http: web.Request, schema: type[T]) -> T:
+    """Read and check the JSON body; fields without effect go to the ``X-Ignored-Params`` header of the answer.
+
+    Raises ApiError, or aiohttp's 413 for a body above the limit.
+    """
+    _check_content_type(http.headers.get("Content-Type"))
+    parsed = parse(await http.read(), schema, strict=http.app[FRONTEND].config.strict_params)
+    if parsed.ignored:
+        http[EXTRA_HEADERS]["X-Ignored-Params"] = ignored_header(parsed.ignored)
+    return parsed.request
+
+
+def _check_content_type(header: str | None) -> None:
+    media_type = (header or "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise ApiError(415, f"Expected a JSON body (Content-Type: application/json), got '{media_type[:60]}'.")

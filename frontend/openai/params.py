@@ -1,0 +1,164 @@
+"""From a request's fields to the engine's ``Sampling``: limits of server and model, defaults, lengths, seeds."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.openai.errors import ApiError, invalid
+from pagewire.frontend.openai.parse import show
+from pagewire.frontend.openai.schema import SamplingFields
+from pagewire.protocol.messages import Sampling
+
+# Below this, dividing logits by the temperature says no more than taking the largest.
+GREEDY_TEMPERATURE = 1e-5
+# Longer ones would make the engine hold back text, and compare, for no use.
+MAX_STOP_CHARS = 1024
+_SEED_MASK = 2**63 - 1
+
+
+def base_sampling(
+    fields: SamplingFields,
+    served: ServedModel,
+    config: FrontendConfig,
+    *,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+) -> Sampling:
+    """Check everything that can be checked before the prompt is known; length and seed are filled in later.
+
+    ``logprobs`` and ``prompt_logprobs`` are counts of alternatives or None, as the endpoint worked them out.
+    """
+    if fields.n > config.max_n:
+        raise invalid(f"Invalid value for 'n': expected at most {config.max_n}, got {show(fields.n)}.", "n")
+    if fields.stream_options is not None and not fields.stream:
+        raise invalid("'stream_options' is only allowed when 'stream' is true.", "stream_options")
+    if fields.prompt_logprobs is not None and fields.stream:
+        raise invalid("'prompt_logprobs' is not available when 'stream' is true.", "prompt_logprobs")
+    check_logprobs(fields.prompt_logprobs, "prompt_logprobs", served)
+    defaults = served.defaults
+    temperature = _given(fields.temperature, defaults.temperature)
+    return Sampling(
+        max_tokens=0,
+        min_tokens=fields.min_tokens,
+        temperature=temperature if temperature >= GREEDY_TEMPERATURE else 0.0,
+        top_p=_given(fields.top_p, defaults.top_p),
+        top_k=_top_k(fields.top_k, defaults.top_k, served.model.vocab_size),
+        min_p=_given(fields.min_p, defaults.min_p),
+        presence_penalty=_given(fields.presence_penalty, defaults.presence_penalty),
+        frequency_penalty=_given(fields.frequency_penalty, defaults.frequency_penalty),
+        repetition_penalty=_given(fields.repetition_penalty, defaults.repetition_penalty),
+        logit_bias=_logit_bias(fields.logit_bias, served.model.vocab_size),
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        stop=_stop_strings(fields.stop, config.max_stop),
+        stop_token_ids=_stop_token_ids(fields.stop_token_ids, config.max_stop, served.model.vocab_size),
+        include_stop=fields.include_stop_str_in_output,
+        ignore_eos=fields.ignore_eos,
+        skip_special_tokens=fields.skip_special_tokens,
+    )
+
+
+def check_logprobs(count: int | None, param: str, served: ServedModel) -> None:
+    """Raise ApiError if the engine does not give that many alternatives; None is none asked for."""
+    if count is not None and count > served.limits.max_logprobs:
+        limit = served.limits.max_logprobs
+        raise invalid(f"Invalid value for '{param}': expected at most {limit}, got {show(count)}.", param)
+
+
+def fit_length(
+    prompt_tokens: int, max_tokens: int | None, default: int | None, served: ServedModel, *, part: str, param: str
+) -> int:
+    """Decide how many tokens may be generated; ``default`` applies, as far as there is room, if the client is silent.
+
+    Raises ApiError if the prompt, or the prompt with what the client asked for, is longer than the context.
+    ``part`` is what the prompt is called in the message, ``param`` the field it came from.
+    """
+    limit = served.limits.max_model_len
+    room = limit - prompt_tokens
+    if max_tokens is not None:
+        if max_tokens > room:
+            asked = (
+                f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the {part}, {max_tokens} in the completion)"
+            )
+            raise too_long(limit, f"you requested {asked}", part, param)
+        return max_tokens
+    if room < 1:
+        raise too_long(limit, f"your {part} resulted in {prompt_tokens} tokens", part, param)
+    return room if default is None else min(default, room)
+
+
+def too_long(limit: int, what: str, part: str, param: str) -> ApiError:
+    """The context error, in the words that clients recognise it by."""
+    message = (
+        f"This model's maximum context length is {limit} tokens. However, {what}. "
+        f"Please reduce the length of the {part} or of the completion."
+    )
+    return invalid(message, param, "context_length_exceeded")
+
+
+def for_choices(base: Sampling, max_tokens: int, seed: int | None, n: int) -> list[Sampling]:
+    """One ``Sampling`` per choice of a prompt, with consecutive seeds; without a given seed one is drawn."""
+    if base.min_tokens > max_tokens:
+        message = f"Invalid value for 'min_tokens': expected at most max_tokens ({max_tokens}), got {base.min_tokens}."
+        raise invalid(message, "min_tokens")
+    first = secrets.randbits(63) if seed is None else seed
+    return [
+        msgspec.structs.replace(base, max_tokens=max_tokens, seed=(first + choice) & _SEED_MASK) for choice in range(n)
+    ]
+
+
+def check_token_ids(ids: Sequence[int], param: str, vocab_size: int) -> None:
+    """Raise ApiError naming the first id that the model does not know."""
+    for position, token in enumerate(ids):
+        if not 0 <= token < vocab_size:
+            where = f"{param}[{position}]"
+            raise invalid(
+                f"Invalid value for '{where}': expected a token id from 0 to {vocab_size - 1}, got {show(token)}.",
+                where,
+            )
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _top_k(value: int | None, default: int, vocab_size: int) -> int:
+    """0 means off for the engine; -1, and any number that excludes no token, are other ways to say it."""
+    top_k = default if value is None else value
+    return 0 if top_k < 0 or top_k >= vocab_size else top_k
+
+
+def _logit_bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
+    checked = {}
+    for key, value in bias.items():
+        token = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else -1
+        if not 0 <= token < vocab_size:
+            expected = f"token ids from 0 to {vocab_size - 1} as keys"
+            raise invalid(f"Invalid value for 'logit_bias': expected {expected}, got {show(key)}.", "logit_bias")
+        checked[token] = value
+    return checked
+
+
+def _stop_strings(stop: str | list[str], limit: int) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else tuple(stop)
+    if len(strings) > limit:
+        raise invalid(f"Invalid value for 'stop': expected at most {limit} strings, got {len(strings)}.", "stop")
+    for position, string in enumerate(strings):
+        param = "stop" if isinstance(stop, str) else f"stop[{position}]"
+        if not 1 <= len(string) <= MAX_STOP_CHARS:
+            raise invalid(
+                f"Invalid value for '{param}': expected 1 to {MAX_STOP_CHARS} characters, got {len(string)}.", param
+            )
+    return strings
+
+
+def _stop_token_ids(ids: Sequence[int], limit: int, vocab_size: int) -> tuple[int, ...]:
+    if len(ids) > limit:
+        raise invalid(
+            f"Invalid value for 'stop_token_ids': expected at most {limit} ids, got {len(ids)}.", "stop_token_ids"
+        )
+    check_token_ids(ids, "stop_token_ids", vocab_size)
+    return tuple(ids)

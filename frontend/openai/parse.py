@@ -1,0 +1,146 @@
+"""From the bytes of a request to a typed object, or to an error that says what was wrong, where, and why."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
+from pagewire.frontend.openai.fields import IGNORED, REFUSED
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_SHOWN_CHARS = 60
+# A header must stay small and plain whatever names a client invents.
+MAX_IGNORED_NAMES = 32
+_UNPRINTABLE = re.compile(r"[^!-~]|,")
+# msgspec words its errors as "<what> - at `<path>`", the path starting with "$".
+_LOCATED = re.compile(r"^(?P<what>.*?)(?: - at `?(?:key in `)?\$(?P<path>.*?)`)?$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
+_MISMATCH = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bound>.*?)(?:, got `(?P<got>\w+)`)?$")
+_STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]")
+_TYPE_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "a boolean",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[T]):
+    """A valid request, and the names of the fields in it that have no effect."""
+
+    request: T
+    ignored: tuple[str, ...]
+
+
+def parse(body: bytes, schema: type[T], *, strict: bool) -> Parsed[T]:
+    """Read a request body; null counts as absent. Raises ApiError, and nothing else, for whatever bytes.
+
+    With ``strict``, fields that would be ignored are an error.
+    """
+    fields = {name: value for name, value in _decode_object(body).items() if value is not None}
+    known = {field.encode_name for field in msgspec.structs.fields(schema)}
+    extra = [name for name in fields if name not in known]
+    for name in extra:
+        _refuse_unsupported(name, fields)
+    ignored = tuple(name for name in extra if name not in REFUSED)
+    if strict and ignored:
+        raise _strict_error(ignored[0])
+    try:
+        request = msgspec.convert({name: fields[name] for name in fields if name in known}, schema, strict=True)
+    except msgspec.ValidationError as error:
+        raise explain(error, fields) from None
+    except RecursionError:
+        raise invalid("The request body is nested too deeply.", code=None) from None
+    return Parsed(request, ignored)
+
+
+def ignored_header(names: Iterable[str]) -> str:
+    """The value of ``X-Ignored-Params``: names reduced to what a header may carry."""
+    plain = [_UNPRINTABLE.sub("?", name)[:MAX_SHOWN_CHARS] for name in names]
+    if len(plain) > MAX_IGNORED_NAMES:
+        plain = [*plain[:MAX_IGNORED_NAMES], "..."]
+    return ", ".join(plain)
+
+
+def explain(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> ApiError:
+    """Word a schema error with the field's path, what was expected, and the value found there."""
+    located = _LOCATED.match(str(error))
+    what, path = (located["what"], located["path"] or "") if located else (str(error), "")
+    param = path.replace("[...]", "").lstrip(".")
+    if missing := _MISSING.match(what):
+        name = f"{param}.{missing['name']}" if param else missing["name"]
+        return invalid(f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
+    mismatch = _MISMATCH.match(what)
+    if not mismatch:
+        return invalid(f"Invalid value for '{param}': {what}.", param=param or None)
+    expected = _describe_types(mismatch["types"]) + mismatch["bound"]
+    found = show(_look_up(fields, path), mismatch["got"])
+    code = "invalid_type" if mismatch["got"] else "invalid_value"
+    return invalid(f"Invalid value for '{param}': expected {expected}, got {found}.", param=param or None, code=code)
+
+
+def show(value: Any, kind: str | None = None) -> str:
+    """A short, JSON-safe picture of a value for an error message; ``kind`` names what cannot be shown."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            text = repr(value)
+            return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+        case str():
+            return f"'{value}'" if len(value) <= MAX_SHOWN_CHARS else f"a string of {len(value)} characters"
+        case list():
+            return f"a list of {len(value)}"
+        case dict():
+            return "an object"
+        case _:
+            return _TYPE_WORDS.get(kind or "", "another value")
+
+
+def _decode_object(body: bytes) -> dict[str, Any]:
+    try:
+        fields = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise invalid(f"The request body is not valid JSON: {error}.", code=None) from None
+    except RecursionError:
+        raise invalid("The request body is nested too deeply.", code=None) from None
+    if not isinstance(fields, dict):
+        raise invalid("The request body must be a JSON object.", code=None)
+    return fields
+
+
+def _refuse_unsupported(name: str, fields: Mapping[str, Any]) -> None:
+    refused = REFUSED.get(name)
+    if refused and not refused.asks_nothing(fields[name], fields):
+        raise unsupported(f"'{name}': this server does not support {refused.feature}.", param=name)
+
+
+def _strict_error(name: str) -> ApiError:
+    shown = name if len(name) <= MAX_SHOWN_CHARS else name[:MAX_SHOWN_CHARS] + "..."
+    why = IGNORED.get(name, "it is unknown")
+    return invalid(f"'{shown}' has no effect here ({why}), and --strict-params is on.", shown, "unknown_parameter")
+
+
+def _describe_types(types: str) -> str:
+    words = [_TYPE_WORDS.get(name, name) for name in types.split(" | ") if name != "null"]
+    return " or ".join(words)
+
+
+def _look_up(fields: Mapping[str, Any], path: str) -> Any:
+    """The value at a msgspec path such as ``.messages[0]``; None where the path does not say (dict keys)."""
+    value: Any = fields
+    if "[...]" in path:
+        return None
+    for step in _STEP.finditer(path):
+        try:
+            value = value[step["key"]] if step["key"] else value[int(step["index"])]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value

@@ -1,0 +1,88 @@
+"""From the text of a prompt to token ids that fit the model."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.metrics import Metrics
+from pagewire.frontend.openai.errors import invalid
+from pagewire.frontend.openai.params import check_token_ids, too_long
+from pagewire.frontend.openai.parse import show
+
+
+async def encode_prompt(
+    text: str, add_special_tokens: bool, served: ServedModel, metrics: Metrics, *, part: str, param: str
+) -> tuple[int, ...]:
+    """Tokenize a prompt, off the event loop if it is long.
+
+    ``part`` is what the prompt is called in errors, ``param`` the field it came from. Raises ApiError if there is no
+    token at all, or surely more than the context holds, which is told without tokenizing.
+    """
+    limit = served.limits.max_model_len
+    if served.tokenizer.certainly_exceeds(text, limit):
+        raise too_long(limit, f"your {part} resulted in more than {limit} tokens", part, param)
+    begun = time.perf_counter()
+    ids = tuple(await served.tokenizer.encode_async(text, add_special_tokens))
+    metrics.tokenize_seconds.observe(time.perf_counter() - begun)
+    if not ids:
+        raise invalid(f"Invalid value for '{param}': expected at least one token, got an empty prompt.", param)
+    return ids
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPrompt:
+    """One prompt of a completions request, as text or as token ids; ``param`` is where it stood."""
+
+    param: str
+    text: str | None = None
+    ids: tuple[int, ...] = ()
+
+
+def given_prompts(value: Any, max_prompts: int, served: ServedModel) -> list[GivenPrompt]:
+    """Tell the forms of ``prompt`` apart: a string, a list of strings, token ids, or a list of those.
+
+    Raises ApiError naming the part that fits none of them.
+    """
+    if isinstance(value, str) or (isinstance(value, list) and value and _is_number(value[0])):
+        return [_given(value, "prompt", served)]
+    if not isinstance(value, list) or not value:
+        raise invalid(
+            "Invalid value for 'prompt': expected a string, token ids, or a non-empty list of those.", "prompt"
+        )
+    if len(value) > max_prompts:
+        message = f"Invalid value for 'prompt': expected at most {max_prompts} prompts, got {len(value)}."
+        raise invalid(message, "prompt")
+    return [_given(prompt, f"prompt[{index}]", served) for index, prompt in enumerate(value)]
+
+
+async def prompt_ids(
+    given: GivenPrompt, add_special_tokens: bool, served: ServedModel, metrics: Metrics
+) -> tuple[int, ...]:
+    """The ids of a given prompt: tokenized if it is text, as they are if it is ids."""
+    if given.text is None:
+        return given.ids
+    return await encode_prompt(given.text, add_special_tokens, served, metrics, part="prompt", param=given.param)
+
+
+def _given(value: Any, param: str, served: ServedModel) -> GivenPrompt:
+    if isinstance(value, str):
+        return GivenPrompt(param, text=value)
+    if not isinstance(value, list) or not value:
+        raise invalid(f"Invalid value for '{param}': expected a string or a non-empty list of token ids.", param)
+    limit = served.limits.max_model_len
+    if len(value) > limit:
+        raise too_long(limit, f"your prompt has {len(value)} tokens", "prompt", param)
+    for index, token in enumerate(value):
+        if type(token) is not int:
+            where = f"{param}[{index}]"
+            raise invalid(
+                f"Invalid value for '{where}': expected a token id, got {show(token)}.", where, "invalid_type"
+            )
+    check_token_ids(value, param, served.model.vocab_size)
+    return GivenPrompt(param, ids=tuple(value))
+
+
+def _is_number(value: Any) -> bool:
+    # A boolean or a fraction here is a wrong token id, not a wrong prompt.
+    return isinstance(value, int | float)

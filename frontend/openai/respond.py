@@ -1,0 +1,151 @@
+"""Running a prepared request and answering it, whole or as a stream; chat and completions differ in a ``Shape``."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from pagewire.frontend.generation import merge
+from pagewire.frontend.openai import sse
+from pagewire.frontend.openai.choices import Choices, Collected, started
+from pagewire.frontend.openai.errors import ApiError, internal, timed_out
+from pagewire.frontend.openai.work import Work
+from pagewire.frontend.state import Frontend
+from pagewire.protocol.messages import Delta
+
+logger = logging.getLogger(__name__)
+
+
+class Shape(Protocol):
+    """How an endpoint writes its answers. Choices are bytes of JSON, as they stand in a list of choices."""
+
+    def envelope(self, *, stream: bool) -> dict[str, Any]:
+        """The fields around the choices: id, object, created, model."""
+        ...
+
+    def opening(self) -> Iterable[bytes]:
+        """What a stream sends of its choices before anything is generated."""
+        ...
+
+    def piece(self, index: int, delta: Delta) -> bytes | None:
+        """What a stream sends of a choice for a delta; None if there is nothing to say yet."""
+        ...
+
+    def whole(self, choices: Sequence[Collected]) -> dict[str, Any]:
+        """The fields of a plain answer that depend on what was generated."""
+        ...
+
+
+async def respond(http: web.Request, frontend: Frontend, work: Work, shape: Shape) -> web.StreamResponse:
+    """Run the request and send its answer.
+
+    What goes wrong before the first byte of the answer is raised as ApiError; after it, it ends the stream.
+    """
+    limit = _time_limit(frontend.config.request_timeout, work.fields.timeout)
+    stream = web.StreamResponse(headers=sse.HEADERS) if work.fields.stream else None
+    failed = False
+    try:
+        async with asyncio.timeout(limit), started(frontend.pool, work.target, work.jobs) as choices:
+            if stream is None:
+                return await _answer_whole(work, shape, choices)
+            await stream.prepare(http)
+            with frontend.metrics.streams_open.track_inprogress():
+                await _Streaming(frontend, work, shape, stream).run(choices)
+            return stream
+    except TimeoutError:
+        error = timed_out(limit or 0)
+    except ApiError as fault:
+        error, failed = fault, True
+    except ConnectionError:
+        raise
+    except Exception:
+        logger.exception("a request failed")
+        error, failed = internal("The server failed to answer this request."), True
+    finally:
+        work.progress.ended(failed=failed)
+    if stream is None or not stream.prepared:
+        raise error
+    await stream.write(sse.error_event(error))
+    return stream
+
+
+async def _answer_whole(work: Work, shape: Shape, choices: Choices) -> web.Response:
+    collected = [Collected() for _ in work.jobs]
+    while not choices.finished:
+        batch = await choices.next()
+        work.progress.observe(batch)
+        for index, delta in batch:
+            work.usage.add(index, delta)
+            collected[index].add(delta)
+    answer = {**shape.envelope(stream=False), **shape.whole(collected), "usage": work.usage.as_json()}
+    return web.Response(body=sse.encode(answer), content_type="application/json")
+
+
+class _Streaming:
+    """Sends one stream: opening, pieces as they come, usage if asked for, end mark."""
+
+    def __init__(self, frontend: Frontend, work: Work, shape: Shape, response: web.StreamResponse):
+        options = work.fields.stream_options
+        self._work = work
+        self._shape = shape
+        self._response = response
+        self._keep_alive = frontend.config.sse_keep_alive_interval or None
+        self._interval = frontend.config.stream_interval
+        self._usage_at_end = bool(options and options.include_usage)
+        self._usage_always = bool(options and options.continuous_usage_stats)
+        self._frame = sse.ChunkFrame(shape.envelope(stream=True), null_usage=self._usage_at_end)
+        # Per choice, what --stream-interval holds back; a choice without an entry has sent nothing yet.
+        self._held: dict[int, list[Delta]] = {}
+
+    async def run(self, choices: Choices) -> None:
+        """Stream until every choice has finished."""
+        await self._send(self._shape.opening())
+        waiting = True
+        while not choices.finished:
+            # Comments go out only while nothing was generated: a client may trip over one before the usage chunk.
+            batch = await choices.next(self._keep_alive if waiting else None)
+            if not batch:
+                await self._response.write(sse.KEEP_ALIVE)
+                continue
+            waiting = False
+            self._work.progress.observe(batch)
+            await self._send(self._pieces(batch))
+        usage = self._frame.with_usage(b"", self._work.usage.as_json()) if self._usage_at_end else b""
+        await self._response.write(usage + sse.DONE)
+
+    def _pieces(self, batch: Sequence[tuple[int, Delta]]) -> Iterable[bytes]:
+        for index, delta in batch:
+            due = delta if self._interval == 1 else self._hold(index, delta)
+            if due is not None:
+                self._work.usage.add(index, due)
+                piece = self._shape.piece(index, due)
+                if piece is not None:
+                    yield piece
+
+    def _hold(self, index: int, delta: Delta) -> Delta | None:
+        """Gather ``--stream-interval`` tokens of a choice, except for its first and its last piece."""
+        first = index not in self._held
+        held = self._held.setdefault(index, [])
+        held.append(delta)
+        if not (first or delta.finish) and sum(len(part.ids) for part in held) < self._interval:
+            return None
+        self._held[index] = []
+        return merge(held)
+
+    async def _send(self, pieces: Iterable[bytes]) -> None:
+        """Write pieces as chunks, all in one go."""
+        head, tail = self._frame.head, self._frame.tail
+        if self._usage_always:
+            usage = self._work.usage
+            chunks = [self._frame.with_usage(piece, usage.as_json()) for piece in pieces]
+        else:
+            chunks = [head + piece + tail for piece in pieces]
+        if chunks:
+            await self._response.write(b"".join(chunks))
+
+
+def _time_limit(server: float | None, request: float | None) -> float | None:
+    limits = [limit for limit in (server, request) if limit is not None]
+    return min(limits, default=None)

@@ -1,0 +1,39 @@
+"""``POST /tokenize`` and ``POST /detokenize``: what the model sees of a text, and the way back."""
+
+from aiohttp import web
+
+from pagewire.frontend.openai.conversation import conversation_of, render
+from pagewire.frontend.openai.errors import invalid
+from pagewire.frontend.openai.http import read_request
+from pagewire.frontend.openai.params import check_token_ids
+from pagewire.frontend.openai.schema import DetokenizeRequest, TokenizeRequest
+from pagewire.frontend.openai.sse import encode
+from pagewire.frontend.state import FRONTEND
+
+
+async def tokenize(http: web.Request) -> web.Response:
+    """The ids of a prompt as completions would make them, or of messages as chat would."""
+    frontend = http.app[FRONTEND]
+    request = await read_request(http, TokenizeRequest)
+    served = await frontend.catalog.find(request.model)
+    if (request.prompt is None) == (request.messages is None):
+        raise invalid("Expected either 'prompt' or 'messages'.", "prompt", "missing_required_parameter")
+    special = request.add_special_tokens
+    if request.messages is not None:
+        text = await render(conversation_of(request.messages, request, frontend.config), served, frontend.metrics)
+        special = bool(special)
+    else:
+        text = request.prompt or ""
+        special = special is not False
+    ids = await served.tokenizer.encode_async(text, special)
+    answer = {"count": len(ids), "max_model_len": served.limits.max_model_len, "tokens": ids}
+    return web.Response(body=encode(answer), content_type="application/json")
+
+
+async def detokenize(http: web.Request) -> web.Response:
+    """The text of ids, special tokens included."""
+    request = await read_request(http, DetokenizeRequest)
+    served = await http.app[FRONTEND].catalog.find(request.model)
+    check_token_ids(request.tokens, "tokens", served.model.vocab_size)
+    answer = {"prompt": served.tokenizer.decode(request.tokens)}
+    return web.Response(body=encode(answer), content_type="application/json")

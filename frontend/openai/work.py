@@ -1,0 +1,57 @@
+"""A request ready to run: one job per choice, and what is counted and measured while it runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.openai.choices import Job
+from pagewire.frontend.openai.http import ARRIVED
+from pagewire.frontend.openai.params import for_choices
+from pagewire.frontend.openai.progress import Progress
+from pagewire.frontend.openai.schema import SamplingFields
+from pagewire.frontend.openai.usage import UsageCounter
+from pagewire.frontend.pool import EngineModel
+from pagewire.frontend.state import FRONTEND
+from pagewire.protocol.messages import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids, and how many may be generated after them."""
+
+    ids: tuple[int, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request ready to run: choice ``i`` is ``jobs[i]`` and belongs to prompt ``i // n``."""
+
+    fields: SamplingFields
+    target: EngineModel
+    jobs: Sequence[Job]
+    usage: UsageCounter
+    progress: Progress
+
+
+def plan_work(
+    http: web.Request, served: ServedModel, fields: SamplingFields, base: Sampling, prompts: Sequence[Prompt]
+) -> Work:
+    """Make ``n`` jobs for each prompt, which differ in their seeds only."""
+    jobs = [
+        Job(prompt.ids, sampling, fields.priority, fields.cache_salt)
+        for prompt in prompts
+        for sampling in for_choices(base, prompt.max_tokens, fields.seed, fields.n)
+    ]
+    metrics = http.app[FRONTEND].metrics.for_model(served.name)
+    metrics.params_n.observe(fields.n)
+    metrics.params_max_tokens.observe(prompts[0].max_tokens)
+    return Work(
+        fields=fields,
+        target=served.engine_model,
+        jobs=jobs,
+        usage=UsageCounter([len(prompt.ids) for prompt in prompts], fields.n),
+        progress=Progress(metrics, http[ARRIVED], len(jobs)),
+    )
