@@ -82,6 +82,9 @@ class EngineLink:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket.getsockopt(zmq.FD), self._read)
         loop.add_reader(self._monitor.getsockopt(zmq.FD), self._read_monitor)
+        # A descriptor tells of new messages only after its socket was once found empty.
+        self._read()
+        self._read_monitor()
         self._socket.connect(self.address)
         self._pinger = loop.create_task(self._ping_forever())
 
