@@ -1,0 +1,155 @@
+// A projection: packed weights, the kernels for its number format, and its work cut into tasks of a phase.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+
+#include "gemm.h"
+#include "gemm_int8.h"
+#include "memory.h"
+#include "thread_pool.h"
+
+namespace pagewire {
+
+enum class Format : int32_t { kBf16 = 0, kInt8 = 1, kInt8WeightOnly = 2 };
+
+// Rows that go into a projection, in the form its format wants (the other pointers are unused).
+struct Activations {
+    bf16* values = nullptr;  // [rows, k]
+    QuantizedRows quantized;
+};
+
+struct Linear {
+    Format format = Format::kBf16;
+    int n = 0, k = 0;
+    HugeBuffer weights;         // panels, see gemm.h and gemm_int8.h
+    std::vector<float> scales;  // int8: one for each column, padded to whole panels
+    std::vector<float> bias;    // empty or one for each column, padded
+
+    int panels() const { return (n + kPanel - 1) / kPanel; }
+    size_t panel_bytes() const { return (size_t)k * kPanel * (format == Format::kBf16 ? 2 : 1); }
+    const char* panel(int p) const { return (const char*)weights.data() + panel_bytes() * p; }
+    const char* begin() const { return panel(0); }
+
+    // Packs row-major float32 weights [n, k]. Column j of the result is row row_of(j), or zero where that is negative.
+    void pack(const float* source, const float* source_bias, int n_, int k_, Format format_,
+              const std::function<int(int)>& row_of);
+};
+
+inline void Linear::pack(const float* source, const float* source_bias, int n_, int k_, Format format_,
+                         const std::function<int(int)>& row_of) {
+    format = format_, n = n_, k = k_;
+    weights.allocate(panel_bytes() * panels());
+    if (format != Format::kBf16) scales.assign((size_t)panels() * kPanel, 0.0f);
+    if (source_bias) bias.assign((size_t)panels() * kPanel, 0.0f);
+    for (int column = 0; column < n; column++) {
+        const int row = row_of(column), lane = column % kPanel;
+        const float* values = source + (size_t)row * k;
+        if (source_bias) bias[column] = source_bias[row];
+        char* panel = (char*)weights.data() + panel_bytes() * (column / kPanel);
+        if (format == Format::kBf16) {
+            bf16* to = (bf16*)panel;
+            for (int i = 0; i < k; i++) to[((size_t)i / 2 * kPanel + lane) * 2 + i % 2] = to_bf16(values[i]);
+        } else {
+            scales[column] = pack_int8_column(values, k, (uint8_t*)panel, lane, format == Format::kInt8 ? 4 : 2);
+        }
+    }
+    // Columns past n in the last panel: zero weights, which unsigned int8 writes as 128; their results are not stored.
+}
+
+// A product cut into tasks: blocks of rows whose activations fit the L2 cache, by one or more panels.
+struct Grid {
+    const Linear& linear;
+    int rows, row_blocks, panels_per_task, tasks_per_block;
+
+    Grid(const Linear& linear_, int rows_, int threads) : linear(linear_), rows(rows_) {
+        const int cached_rows = std::max(kTileRows, (int)(400 * 1024 / (2 * (size_t)linear.k)));
+        row_blocks = (rows + cached_rows - 1) / cached_rows;
+        // Some eight tasks a thread even out what the threads do; a smaller task is not worth its atomic.
+        panels_per_task = rows > 64 ? 1 : std::max(1, linear.panels() / (8 * threads));
+        tasks_per_block = (linear.panels() + panels_per_task - 1) / panels_per_task;
+    }
+    int tasks() const { return row_blocks * tasks_per_block; }
+};
+
+// Where reading goes on while a thread waits, so that memory never idles: the weights of a later phase.
+class Warmup {
+  public:
+    static constexpr size_t kMost = 192 * 1024;  // bytes per thread: a part of the L2 cache
+
+    // This thread's share of the panels of `next`, from its beginning.
+    Warmup(const Linear* next, int thread, int threads) {
+        if (!next) return;
+        const size_t begin = (size_t)next->panels() * thread / threads, end = (size_t)next->panels() * (thread + 1) / threads;
+        at_ = next->panel((int)begin);
+        end_ = at_ + std::min(kMost, (end - begin) * next->panel_bytes());
+    }
+    void operator()() {
+        for (int i = 0; i < 4 && at_ < end_; i++, at_ += 64) prefetch_l2(at_);
+    }
+
+  private:
+    const char* at_ = nullptr;
+    const char* end_ = nullptr;
+};
+
+constexpr ptrdiff_t kStreamAhead = 6144;  // bytes: how far before use a panel that is read once is fetched
+
+// Computes `rows` rows of one panel into out [rows, 32], without column scales and bias.
+inline void panel_tile(const Linear& linear, const char* panel, int row, int rows, const Activations& a, int tile,
+                       int tiles, float* out) {
+    const size_t bytes = linear.panel_bytes();
+    const int steps = linear.k / (linear.format == Format::kInt8 ? 4 : 2);
+    const bool stream = tiles == 1;
+    Ahead ahead{panel + kStreamAhead, (ptrdiff_t)(bytes / steps)};
+    if (!stream) ahead = {panel + bytes + bytes * tile / tiles, (ptrdiff_t)(bytes / steps / tiles)};
+    if (linear.format == Format::kInt8) {
+        const QuantizedRows rows_from = a.quantized.from(row, linear.k);
+        if (stream) int8_rows<true>(rows, rows_from, (const uint8_t*)panel, linear.k, ahead, out);
+        else int8_rows<false>(rows, rows_from, (const uint8_t*)panel, linear.k, ahead, out);
+    } else {
+        const bf16* values = a.values + (size_t)row * linear.k;
+        if (stream) bf16_rows<true>(rows, values, (const bf16*)panel, linear.k, ahead, out);
+        else bf16_rows<false>(rows, values, (const bf16*)panel, linear.k, ahead, out);
+    }
+}
+
+// Runs one task of the grid; finish(row, panel, columns0, columns1) receives 32 finished columns of one row.
+template <class Finish>
+void linear_task(const Grid& grid, int task, const Activations& a, Finish&& finish) {
+    const Linear& linear = grid.linear;
+    const int block = task / grid.tasks_per_block;
+    const int first_panel = task % grid.tasks_per_block * grid.panels_per_task;
+    const int last_panel = std::min(first_panel + grid.panels_per_task, linear.panels());
+    const int row_begin = (int)((int64_t)grid.rows * block / grid.row_blocks);
+    const int count = (int)((int64_t)grid.rows * (block + 1) / grid.row_blocks) - row_begin;
+    const int most = linear.format == Format::kInt8 ? kTileRowsInt8 : kTileRows;
+    const int tiles = (count + most - 1) / most;
+    alignas(64) float out[kTileRows * kPanel];
+    for (int p = first_panel; p < last_panel; p++) {
+        f32x16 scale0 = splat(1.0f), scale1 = scale0, bias0{}, bias1{};
+        if (!linear.scales.empty()) scale0 = load(&linear.scales[p * kPanel]), scale1 = load(&linear.scales[p * kPanel + 16]);
+        if (!linear.bias.empty()) bias0 = load(&linear.bias[p * kPanel]), bias1 = load(&linear.bias[p * kPanel + 16]);
+        const char* panel = linear.panel(p);
+        if (linear.format == Format::kInt8WeightOnly) panel = unpack_weight_only((const uint8_t*)panel, linear.k);
+        for (int t = 0; t < tiles; t++) {
+            const int begin = row_begin + count * t / tiles, end = row_begin + count * (t + 1) / tiles;
+            panel_tile(linear, panel, begin, end - begin, a, t, tiles, out);
+            for (int row = begin; row < end; row++) {
+                const float* from = out + (row - begin) * kPanel;
+                finish(row, p, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);
+            }
+        }
+    }
+}
+
+// The whole product as a phase.
+template <class Finish>
+void linear_phase(Worker& worker, const Linear& linear, int rows, const Activations& a, const Linear* next, Finish&& finish) {
+    const Grid grid(linear, rows, worker.threads());
+    worker.phase(
+        grid.tasks(), [&](int task) { linear_task(grid, task, a, finish); },
+        Warmup(next, worker.index(), worker.threads()));
+}
+
+}  // namespace pagewire

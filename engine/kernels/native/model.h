@@ -1,0 +1,92 @@
+// A decoder of the Llama family: its shape, packed weights, KV cache and working memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kv_cache.h"
+#include "linear.h"
+#include "thread_pool.h"
+
+namespace pagewire {
+
+// Mirrored by the ctypes structures of library.py: keep the order.
+struct Config {
+    int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab, threads;
+    int32_t format;  // of the projections
+    float norm_eps;
+    float rope_scale;                  // what cosines and sines are multiplied by
+    const float* inverse_frequencies;  // [head_dim / 2], copied
+    const int32_t* windows;            // [layers], 0 for none, copied
+    const bf16* embeddings;            // [vocab, hidden], kept by the caller while the model lives
+};
+
+// One step: rows of tokens laid end to end. See engine/batch.py for the meaning of each array.
+struct Batch {
+    int32_t tokens, rows, logit_rows, max_blocks;
+    const int64_t* token_ids;
+    const int64_t* positions;
+    const int64_t* slot_mapping;
+    const int32_t* block_tables;
+    const int32_t* seq_lens;
+    const int32_t* query_starts;
+    const int64_t* logit_indices;
+    float* logits;  // [logit_rows, vocab], written
+};
+
+struct Layer {
+    Linear qkv, output, gate_up, down;
+    std::vector<float> attention_norm, mlp_norm;
+    std::vector<float> query_norm, key_norm;  // empty where the model has none
+    int window = 0;
+};
+
+// Buffers for up to `tokens` tokens; what a phase writes is read by the next ones.
+struct Workspace {
+    int tokens = 0;
+    HugeBuffer stream, qkv, query, attention, inner, normed, rotation, quantized, scales, offsets;
+
+    void reserve(const Config& c, int wanted) {
+        if (wanted <= tokens) return;
+        const size_t n = tokens = wanted;
+        const size_t heads_dim = (size_t)c.heads * c.head_dim, kv_dim = (size_t)c.kv_heads * c.head_dim;
+        const size_t widest = std::max({(size_t)c.hidden, (size_t)c.inner, heads_dim});
+        stream.allocate(n * c.hidden * sizeof(float));
+        qkv.allocate(n * (heads_dim + 2 * kv_dim + kPanel) * sizeof(float));
+        query.allocate(n * heads_dim * sizeof(bf16));
+        attention.allocate(n * heads_dim * sizeof(bf16));
+        inner.allocate(n * c.inner * sizeof(bf16));
+        normed.allocate(n * c.hidden * sizeof(bf16));
+        rotation.allocate(n * c.head_dim * sizeof(float));
+        if ((Format)c.format != Format::kInt8) return;
+        quantized.allocate(n * widest);
+        scales.allocate(n * (widest / kGroup) * sizeof(float));
+        offsets.allocate(n * (widest / kGroup) * sizeof(int32_t));
+    }
+    Activations activations(const HugeBuffer& values) const {
+        return {(bf16*)values.data(), {(int8_t*)quantized.data(), (float*)scales.data(), (int32_t*)offsets.data()}};
+    }
+};
+
+struct Model {
+    Config config;
+    std::vector<float> inverse_frequencies, final_norm;
+    std::vector<Layer> layers;
+    Linear head;
+    KvCache cache;
+    Workspace workspace;
+    ThreadPool pool;
+
+    explicit Model(const Config& c)
+        : config(c), inverse_frequencies(c.inverse_frequencies, c.inverse_frequencies + c.head_dim / 2), layers(c.layers),
+          pool(c.threads) {
+        for (int i = 0; i < c.layers; i++) layers[i].window = c.windows[i];
+        config.inverse_frequencies = nullptr, config.windows = nullptr;
+    }
+    Format format() const { return (Format)config.format; }
+    int query_dim() const { return config.heads * config.head_dim; }
+    int kv_dim() const { return config.kv_heads * config.head_dim; }
+    int qkv_stride() const { return (query_dim() + 2 * kv_dim() + kPanel - 1) / kPanel * kPanel; }
+};
+
+}  // namespace pagewire

@@ -1,0 +1,96 @@
+// The C interface: plain structures and pointers, called through ctypes.
+//
+// The same source is compiled once per instruction set into a library of its own (see build.py), so that no function
+// of one set can be linked into another's.
+#include <exception>
+
+#include "step.h"
+
+using namespace pagewire;
+
+namespace {
+
+struct Handle {
+    explicit Handle(const Config& config) : model(config), step(model) {}
+    Model model;
+    Step step;
+};
+
+// The projections of a layer, in the order of library.py.
+enum Projection : int32_t { kQkv, kOutput, kGateUp, kDown, kHead };
+// The norm weights of a layer, likewise.
+enum Norm : int32_t { kAttentionNorm, kMlpNorm, kQueryNorm, kKeyNorm, kFinalNorm };
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// The best library for this processor; only the portable library is asked.
+const char* pw_best_isa() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) return "avx512bf16";
+    if (avx512) return "avx512";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+#endif
+    return "portable";
+}
+
+// Returns null where memory is short.
+void* pw_create(const Config* config) {
+    try {
+        return new Handle(*config);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+
+void pw_destroy(void* handle) { delete (Handle*)handle; }
+
+// Packs row-major float32 weights [n, k] with an optional bias [n]. gate_up is gate's rows, then up's.
+int32_t pw_set_projection(void* handle, int32_t layer, int32_t which, const float* weight, const float* bias, int32_t n, int32_t k) {
+    Model& model = ((Handle*)handle)->model;
+    Linear* linears[] = {&model.layers[layer].qkv, &model.layers[layer].output, &model.layers[layer].gate_up,
+                         &model.layers[layer].down, &model.head};
+    // 16 columns of gate and the 16 of up that belong to them share a panel, so that they meet in registers.
+    auto paired = [n](int column) { return column / kPanel * kLanes + column % kLanes + (column % kPanel < kLanes ? 0 : n / 2); };
+    try {
+        if (which == kGateUp) linears[which]->pack(weight, bias, n, k, model.format(), paired);
+        else linears[which]->pack(weight, bias, n, k, model.format(), [](int column) { return column; });
+    } catch (const std::exception&) {
+        return 1;
+    }
+    return 0;
+}
+
+void pw_set_norm(void* handle, int32_t layer, int32_t which, const float* weight, int32_t n) {
+    Model& model = ((Handle*)handle)->model;
+    Layer& at = model.layers[layer];
+    std::vector<float>* norms[] = {&at.attention_norm, &at.mlp_norm, &at.query_norm, &at.key_norm, &model.final_norm};
+    norms[which]->assign(weight, weight + n);
+}
+
+int32_t pw_allocate_kv(void* handle, int64_t blocks) {
+    Model& model = ((Handle*)handle)->model;
+    try {
+        model.cache.allocate(model.config.layers, blocks, model.config.kv_heads, model.config.head_dim);
+    } catch (const std::exception&) {
+        return 1;
+    }
+    return 0;
+}
+
+int32_t pw_forward(void* handle, const Batch* batch) {
+    try {
+        ((Handle*)handle)->step.run(*batch);
+    } catch (const std::exception&) {
+        return 1;
+    }
+    return 0;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

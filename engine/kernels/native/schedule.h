@@ -1,0 +1,98 @@
+// What the attention phase of a step does, worked out once and used by every layer.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "attention_prefill.h"
+#include "model.h"
+
+namespace pagewire {
+
+// Attention of one KV head for a part of one row.
+struct AttentionTask {
+    int row, head;
+    int begin, end;    // prefill: query tokens (of the batch); decode: positions of the row's sequence
+    int part = -1;     // decode of a sequence that is cut into parts: index of the first of the task's results
+    bool decode;
+    bool writes;       // decode: this task sees the new token, and writes its K and V
+    int64_t cost;
+};
+
+// A token of a row with more than one: rotated and cached in a phase before attention.
+struct ChunkToken {
+    int token;
+    bool last;  // of its row
+};
+
+// Results that belong together: parts [first, first + parts * pieces).
+struct Merge {
+    int row, head, first, parts;
+};
+
+// Query heads of a KV head are done kMaxHeads at a time.
+inline int head_pieces(const Config& c) { return (c.heads / c.kv_heads + kMaxHeads - 1) / kMaxHeads; }
+
+struct Schedule {
+    Batch batch;
+    std::vector<ChunkToken> chunk_tokens;
+    std::vector<AttentionTask> tasks;
+    std::vector<Merge> merges;
+    int parts = 0;
+
+    void build(const Config& c, const Batch& b, int threads) {
+        batch = b;
+        chunk_tokens.clear(), tasks.clear(), merges.clear();
+        parts = 0;
+        for (int row = 0; row < b.rows; row++) {
+            if (b.query_starts[row + 1] - b.query_starts[row] == 1) add_decode(c, row, threads);
+            else add_prefill(c, row);
+        }
+        balance(threads);
+    }
+
+  private:
+    static constexpr int kPrefillRows = 96;      // query tokens x heads of a task
+    static constexpr int kPartTokens = 256;      // a sequence is cut into parts no shorter than this,
+    static constexpr int kTasksPerThread = 4;    // and only while there are fewer tasks than this
+
+    void add_decode(const Config& c, int row, int threads) {
+        const int length = batch.seq_lens[row];
+        const int wanted = (kTasksPerThread * threads + batch.rows * c.kv_heads - 1) / (batch.rows * c.kv_heads);
+        const int cuts = std::clamp(length / kPartTokens, 1, wanted);
+        const int size = (length + cuts * kGroupTokens - 1) / (cuts * kGroupTokens) * kGroupTokens;
+        const int count = (length + size - 1) / size;
+        for (int head = 0; head < c.kv_heads; head++) {
+            if (count > 1) merges.push_back({row, head, parts, count});
+            for (int i = 0; i < count; i++) {
+                const int end = std::min(length, (i + 1) * size);
+                tasks.push_back({row, head, i * size, end, count > 1 ? parts : -1, true, end == length, end - i * size});
+                if (count > 1) parts += head_pieces(c);
+            }
+        }
+    }
+
+    void add_prefill(const Config& c, int row) {
+        const int begin = batch.query_starts[row], end = batch.query_starts[row + 1];
+        const int step = std::max(4, kPrefillRows / (c.heads / c.kv_heads));
+        const int before = batch.seq_lens[row] - (end - begin);
+        for (int token = begin; token < end; token++) chunk_tokens.push_back({token, token + 1 == end});
+        for (int token = begin; token < end; token += step) {
+            const int last = std::min(end, token + step);
+            for (int head = 0; head < c.kv_heads; head++)
+                tasks.push_back({row, head, token, last, -1, false, false, (int64_t)(last - token) * (before + last - begin)});
+        }
+    }
+
+    // Longest first, dealt out in turn: threads take contiguous shares, so turn the deal into their order.
+    void balance(int threads) {
+        std::stable_sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return a.cost > b.cost; });
+        std::vector<AttentionTask> dealt;
+        dealt.reserve(tasks.size());
+        for (int thread = 0; thread < threads; thread++)
+            for (size_t i = thread; i < tasks.size(); i += threads) dealt.push_back(tasks[i]);
+        tasks.swap(dealt);
+    }
+};
+
+}  // namespace pagewire

@@ -1,0 +1,191 @@
+// Sixteen lanes of work, written once for every instruction set.
+//
+// The whole library is compiled once per instruction set (see build.py); GCC's vector extensions lower the plain
+// arithmetic, and this header holds the few operations for which an instruction set has something better.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define PW_INLINE inline __attribute__((always_inline))
+
+namespace pagewire {
+
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+typedef uint16_t bf16;
+typedef uint16_t bf16x16 __attribute__((vector_size(32)));
+typedef int8_t int8x16 __attribute__((vector_size(16)));
+typedef uint8_t uint8x16 __attribute__((vector_size(16)));
+
+constexpr int kLanes = 16;
+
+// Rows of a register tile: as many as the registers hold with two vectors of columns each.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 12;
+constexpr int kTileRowsInt8 = 6;
+#else
+constexpr int kTileRows = 3;
+constexpr int kTileRowsInt8 = 2;
+#endif
+
+template <class Vector, class Element>
+PW_INLINE Vector load_as(const Element* from) {
+    Vector value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+PW_INLINE f32x16 load(const float* from) { return load_as<f32x16>(from); }
+PW_INLINE void store(float* to, f32x16 value) { memcpy(to, &value, sizeof value); }
+PW_INLINE f32x16 splat(float value) { return value - f32x16{}; }
+
+// Four bytes (two bf16 or four int8) repeated in every lane.
+PW_INLINE i32x16 splat_word(const void* from) {
+    int32_t word;
+    memcpy(&word, from, sizeof word);
+#if defined(__AVX512F__)
+    return (i32x16)_mm512_set1_epi32(word);
+#else
+    return word - i32x16{};
+#endif
+}
+
+PW_INLINE float to_float(bf16 value) {
+    uint32_t bits = (uint32_t)value << 16;
+    float result;
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+PW_INLINE bf16 to_bf16(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+PW_INLINE bf16x16 to_bf16(f32x16 value) {
+#if defined(__AVX512BF16__)
+    return (bf16x16)_mm512_cvtneps_pbh((__m512)value);
+#else
+    u32x16 bits = (u32x16)value;
+    bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return __builtin_convertvector(bits, bf16x16);
+#endif
+}
+PW_INLINE void store_bf16(bf16* to, f32x16 value) {
+    bf16x16 rounded = to_bf16(value);
+    memcpy(to, &rounded, sizeof rounded);
+}
+PW_INLINE f32x16 load_bf16(const bf16* from) {
+    u32x16 wide = __builtin_convertvector(load_as<bf16x16>(from), u32x16);
+    return (f32x16)(wide << 16);
+}
+
+PW_INLINE f32x16 widen_uint8(const uint8_t* from) {
+    return __builtin_convertvector(__builtin_convertvector(load_as<uint8x16>(from), i32x16), f32x16);
+}
+
+// acc[i] += a[2i] * b[2i] + a[2i + 1] * b[2i + 1], bf16 pairs.
+PW_INLINE f32x16 dot_bf16(f32x16 acc, i32x16 a, i32x16 b) {
+#if defined(__AVX512BF16__)
+    return (f32x16)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
+#else
+    const int32_t high = (int32_t)0xffff0000;
+    acc += (f32x16)(a & high) * (f32x16)(b & high);
+    return acc + (f32x16)(a << 16) * (f32x16)(b << 16);
+#endif
+}
+
+// acc[i] += sum over four bytes of unsigned u times signed s.
+PW_INLINE i32x16 dot_int8(i32x16 acc, i32x16 u, i32x16 s) {
+#if defined(__AVX512VNNI__)
+    return (i32x16)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
+#else
+    acc += (i32x16)((u32x16)u << 24 >> 24) * (s << 24 >> 24);
+    acc += (i32x16)((u32x16)u << 16 >> 24) * (s << 16 >> 24);
+    acc += (i32x16)((u32x16)u << 8 >> 24) * (s << 8 >> 24);
+    return acc + (i32x16)((u32x16)u >> 24) * (s >> 24);
+#endif
+}
+
+PW_INLINE f32x16 maximum(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+PW_INLINE float reduce_max(f32x16 value) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)value);
+#else
+    float result = value[0];
+    for (int i = 1; i < kLanes; i++) result = value[i] > result ? value[i] : result;
+    return result;
+#endif
+}
+PW_INLINE float reduce_add(f32x16 value) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)value);
+#else
+    float result = 0;
+    for (int i = 0; i < kLanes; i++) result += value[i];
+    return result;
+#endif
+}
+PW_INLINE int32_t reduce_add(i32x16 value) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)value);
+#else
+    int32_t result = 0;
+    for (int i = 0; i < kLanes; i++) result += value[i];
+    return result;
+#endif
+}
+
+// 2 ** x for x <= 0 (or small positive x); below 2**-126 it is zero or tiny. Relative error under 2e-6.
+PW_INLINE f32x16 exp2(f32x16 x) {
+    x = maximum(splat(-126.0f), x);  // in this order NaN stays NaN
+#if defined(__AVX512F__)
+    f32x16 whole = (f32x16)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+    const f32x16 shifter = splat(12582912.0f);  // 1.5 * 2**23: adding it rounds to an integer
+    f32x16 whole = (x + shifter) - shifter;
+#endif
+    f32x16 f = x - whole;
+    f32x16 p = splat(1.3333558e-3f);
+    p = p * f + splat(9.6181291e-3f);
+    p = p * f + splat(5.5504109e-2f);
+    p = p * f + splat(0.24022651f);
+    p = p * f + splat(0.69314718f);
+    p = p * f + splat(1.0f);
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_scalef_ps((__m512)p, (__m512)whole);
+#else
+    i32x16 exponent = (__builtin_convertvector(whole, i32x16) + 127) << 23;
+    return p * (f32x16)exponent;
+#endif
+}
+
+PW_INLINE f32x16 silu(f32x16 x) {
+    const f32x16 limit = splat(80.0f);
+    f32x16 bounded = maximum(-limit, x);
+    bounded = -maximum(-limit, -bounded);
+    // exp2 takes arguments of either sign here: up to 80 * log2(e) = 115, inside the exponent's range.
+    return x / (splat(1.0f) + exp2(bounded * -1.44269504f));
+}
+
+PW_INLINE void prefetch(const void* at) { __builtin_prefetch(at, 0, 3); }
+
+PW_INLINE void prefetch_l2(const void* at) { __builtin_prefetch(at, 0, 2); }
+
+PW_INLINE void relax() {
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+}
+
+}  // namespace pagewire

@@ -1,0 +1,265 @@
+// One forward pass: the same sequence of phases on every thread.
+#pragma once
+
+#include <cmath>
+
+#include "elementwise.h"
+#include "schedule.h"
+
+namespace pagewire {
+
+class Step {
+  public:
+    explicit Step(Model& model) : m_(model), c_(model.config), w_(model.workspace), scratch_(model.pool.threads()) {}
+
+    void run(const Batch& batch) {
+        m_.pool.settle();
+        schedule_.build(c_, batch, m_.pool.threads());
+        w_.reserve(c_, batch.tokens);
+        partials_.resize(std::max(partials_.size(), (size_t)schedule_.parts));
+        for (auto& scratch : scratch_) scratch.normed.resize((size_t)kPrivateRows * c_.hidden);
+        m_.pool.run(kPhasesPerLayer * c_.layers + 4, [this](Worker& worker) { walk(worker); });
+    }
+
+  private:
+    static constexpr int kPhasesPerLayer = 10;
+    // Up to this many rows every thread norms its own copy: cheaper than one more meeting of the threads.
+    static constexpr int kPrivateRows = 4;
+
+    struct Scratch {
+        PrefillScratch prefill;
+        std::vector<bf16> normed;
+    };
+
+    void walk(Worker& worker) {
+        const Batch& b = schedule_.batch;
+        worker.phase(b.tokens, [&](int token) { embed(token); });
+        for (int i = 0; i < c_.layers; i++) layer(worker, i);
+        if (b.logit_rows == 0) return;
+        auto row_of = [&](int row) { return (int)b.logit_indices[row]; };
+        normed_linear(worker, m_.head, b.logit_rows, m_.final_norm, row_of, nullptr, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+            store_logits(b.logits + (size_t)row * c_.vocab, panel, v0, v1);
+        });
+    }
+
+    void layer(Worker& worker, int index) {
+        const Layer& layer = m_.layers[index];
+        const Linear& next = index + 1 < c_.layers ? m_.layers[index + 1].qkv : m_.head;
+        const int tokens = schedule_.batch.tokens, stride = m_.qkv_stride();
+        auto same = [](int row) { return row; };
+        float* qkv = (float*)w_.qkv.data();
+        normed_linear(worker, layer.qkv, tokens, layer.attention_norm, same, &layer.output,
+                      [&](int row, int panel, f32x16 v0, f32x16 v1) {
+                          float* to = qkv + (size_t)row * stride + panel * kPanel;
+                          store(to, v0);
+                          store(to + 16, v1);
+                      });
+        attention(worker, index);
+        residual_linear(worker, layer.output, w_.attention, layer.gate_up);
+        bf16* inner = (bf16*)w_.inner.data();
+        normed_linear(worker, layer.gate_up, tokens, layer.mlp_norm, same, &layer.down,
+                      [&](int row, int panel, f32x16 gate, f32x16 up) {
+                          store_bf16(inner + (size_t)row * c_.inner + panel * kLanes, silu(gate) * up);
+                      });
+        residual_linear(worker, layer.down, w_.inner, next);
+    }
+
+    // Token embedding, and the cosines and sines of its position.
+    void embed(int token) {
+        const Batch& b = schedule_.batch;
+        const bf16* from = c_.embeddings + (size_t)b.token_ids[token] * c_.hidden;
+        float* to = stream(token);
+        for (int i = 0; i < c_.hidden; i += kLanes) store(to + i, load_bf16(from + i));
+        float *cos = rotation(token), *sin = cos + c_.head_dim / 2;
+        for (int i = 0; i < c_.head_dim / 2; i++) {
+            const float angle = (float)b.positions[token] * m_.inverse_frequencies[i];
+            cos[i] = std::cos(angle) * c_.rope_scale;
+            sin[i] = std::sin(angle) * c_.rope_scale;
+        }
+    }
+
+    // finish(norm(stream rows) times weights). row_of(i) is the stream row that the i-th row comes from.
+    template <class RowOf, class Finish>
+    void normed_linear(Worker& worker, const Linear& linear, int rows, const std::vector<float>& norm, RowOf&& row_of,
+                       const Linear* next, Finish&& finish) {
+        auto norm_row = [&](int row, const Activations& to) {
+            alignas(64) thread_local std::vector<float> normed;
+            normed.resize(c_.hidden);
+            rms_norm(stream(row_of(row)), norm.data(), c_.norm_eps, c_.hidden, normed.data());
+            write_activations(normed.data(), c_.hidden, linear.format, to, row);
+        };
+        const Activations shared = w_.activations(w_.normed);
+        const bool private_copy = rows <= kPrivateRows && linear.format != Format::kInt8;
+        if (!private_copy) {
+            worker.phase(rows, [&](int row) { norm_row(row, shared); }, Warmup(&linear, worker.index(), worker.threads()));
+            linear_phase(worker, linear, rows, shared, next, finish);
+            return;
+        }
+        // Inside the first task: only then is the stream sure to hold still.
+        Activations own{scratch_[worker.index()].normed.data(), {}};
+        bool ready = false;
+        const Grid grid(linear, rows, worker.threads());
+        auto task = [&](int index) {
+            for (int row = 0; !ready && row < rows; row++) norm_row(row, own);
+            ready = true;
+            linear_task(grid, index, own, finish);
+        };
+        worker.phase(grid.tasks(), task, Warmup(next, worker.index(), worker.threads()));
+    }
+
+    // stream += input times weights
+    void residual_linear(Worker& worker, const Linear& linear, const HugeBuffer& input, const Linear& next) {
+        const int tokens = schedule_.batch.tokens;
+        const Activations a = w_.activations(input);
+        if (linear.format == Format::kInt8) worker.phase(tokens, [&](int row) { quantize_row(a, linear.k, row); });
+        linear_phase(worker, linear, tokens, a, &next, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+            float* to = stream(row) + panel * kPanel;
+            store(to, load(to) + v0);
+            store(to + 16, load(to + 16) + v1);
+        });
+    }
+
+    void attention(Worker& worker, int layer) {
+        Warmup warmup(&m_.layers[layer].output, worker.index(), worker.threads());
+        if (!schedule_.chunk_tokens.empty())
+            worker.phase((int)schedule_.chunk_tokens.size(), [&](int i) { cache_token(layer, schedule_.chunk_tokens[i]); }, warmup);
+        worker.phase(
+            (int)schedule_.tasks.size(),
+            [&](int i) {
+                const AttentionTask& task = schedule_.tasks[i];
+                if (task.decode) decode(layer, task);
+                else prefill(layer, task, scratch_[worker.index()].prefill);
+            },
+            warmup);
+        if (!schedule_.merges.empty())
+            worker.phase((int)schedule_.merges.size(), [&](int i) { merge(schedule_.merges[i]); }, warmup);
+    }
+
+    // The query of one head, ready for attention: normed, rotated, scaled to units of log2.
+    void make_query(int layer, int token, int head, bf16* to) {
+        alignas(64) float values[kMaxHeadDim];
+        const int dim = c_.head_dim;
+        head_values(token, head * dim, m_.layers[layer].query_norm, values);
+        const f32x16 scale = splat(1.44269504f / std::sqrt((float)dim));
+        for (int d = 0; d < dim; d += kLanes) store_bf16(to + d, load(values + d) * scale);
+    }
+
+    void cache_kv(int layer, int token, int head) {
+        alignas(64) float key[kMaxHeadDim];
+        head_values(token, m_.query_dim() + head * c_.head_dim, m_.layers[layer].key_norm, key);
+        const float* value = qkv(token) + m_.query_dim() + m_.kv_dim() + head * c_.head_dim;
+        m_.cache.write(layer, schedule_.batch.slot_mapping[token], head, key, value);
+    }
+
+    void head_values(int token, int offset, const std::vector<float>& norm, float* to) {
+        const int dim = c_.head_dim;
+        memcpy(to, qkv(token) + offset, dim * sizeof(float));
+        if (!norm.empty()) rms_norm(to, norm.data(), c_.norm_eps, dim, to);
+        rotate(to, rotation(token), rotation(token) + dim / 2, dim);
+    }
+
+    void cache_token(int layer, const ChunkToken& chunk) {
+        const int token = chunk.token;
+        for (int head = 0; head < c_.heads; head++) make_query(layer, token, head, query(token) + head * c_.head_dim);
+        for (int head = 0; head < c_.kv_heads; head++) {
+            cache_kv(layer, token, head);
+            if (chunk.last) m_.cache.clear_after(layer, schedule_.batch.slot_mapping[token], head);
+        }
+    }
+
+    void prefill(int layer, const AttentionTask& task, PrefillScratch& scratch) {
+        const Batch& b = schedule_.batch;
+        const int heads = c_.heads / c_.kv_heads, offset = task.head * heads * c_.head_dim;
+        const int position = b.seq_lens[task.row] - b.query_starts[task.row + 1] + task.begin;
+        prefill_attention(m_.cache, layer, task.head,
+                          {b.block_tables + (size_t)task.row * b.max_blocks, position, task.end - task.begin, heads,
+                           m_.layers[layer].window, query(task.begin) + offset, (size_t)m_.query_dim(),
+                           attended(task.begin) + offset},
+                          scratch);
+    }
+
+    void decode(int layer, const AttentionTask& task) {
+        const Batch& b = schedule_.batch;
+        const int token = b.query_starts[task.row], heads = c_.heads / c_.kv_heads, window = m_.layers[layer].window;
+        if (task.writes) {
+            cache_kv(layer, token, task.head);
+            const int64_t slot = b.slot_mapping[token];
+            if (slot % kBlockTokens == 0) m_.cache.clear_after(layer, slot, task.head);
+        }
+        Span span{b.block_tables + (size_t)task.row * b.max_blocks, task.begin, task.end};
+        if (window) span.begin = std::max(span.begin, b.seq_lens[task.row] - window);
+        alignas(64) bf16 queries[kMaxHeads * kMaxHeadDim];
+        Partial whole;
+        for (int first = 0, piece = 0; first < heads; first += kMaxHeads, piece++) {
+            const int count = std::min(kMaxHeads, heads - first), head = task.head * heads + first;
+            Partial& part = task.part < 0 ? whole : partials_[task.part + piece];
+            if (span.begin >= span.end) {  // wholly outside the window
+                std::fill_n(part.weight, count, 0.0f);
+                continue;
+            }
+            for (int g = 0; g < count; g++) make_query(layer, token, head + g, queries + g * c_.head_dim);
+            decode_attention(m_.cache, layer, task.head, count, queries, span, part);
+            if (task.part < 0) write_attended(token, head, count, part);
+        }
+    }
+
+    void write_attended(int token, int head, int count, const Partial& part) {
+        for (int g = 0; g < count; g++) {
+            bf16* to = attended(token) + (head + g) * c_.head_dim;
+            for (int d = 0; d < c_.head_dim; d += kLanes) store_bf16(to + d, load(&part.sum[g][d]) * splat(1.0f / part.weight[g]));
+        }
+    }
+
+    // Adds up the parts of a sequence, each relative to its own maximum.
+    void merge(const Merge& merge) {
+        const int heads = c_.heads / c_.kv_heads, pieces = head_pieces(c_);
+        const int token = schedule_.batch.query_starts[merge.row];
+        for (int piece = 0; piece < pieces; piece++) {
+            const int first = piece * kMaxHeads, count = std::min(kMaxHeads, heads - first);
+            Partial total;
+            for (int g = 0; g < count; g++) {
+                float most = -INFINITY, weight = 0;
+                auto part = [&](int i) -> const Partial& { return partials_[merge.first + i * pieces + piece]; };
+                for (int i = 0; i < merge.parts; i++)
+                    if (part(i).weight[g] != 0) most = std::max(most, part(i).maximum[g]);
+                for (int d = 0; d < c_.head_dim; d += kLanes) store(&total.sum[g][d], f32x16{});
+                for (int i = 0; i < merge.parts; i++) {
+                    if (part(i).weight[g] == 0) continue;
+                    const float share = std::exp2(part(i).maximum[g] - most);
+                    weight += part(i).weight[g] * share;
+                    for (int d = 0; d < c_.head_dim; d += kLanes)
+                        store(&total.sum[g][d], load(&total.sum[g][d]) + load(&part(i).sum[g][d]) * splat(share));
+                }
+                total.weight[g] = weight;
+            }
+            write_attended(token, merge.head * heads + first, count, total);
+        }
+    }
+
+    void store_logits(float* row, int panel, f32x16 v0, f32x16 v1) const {
+        float* to = row + panel * kPanel;
+        const int left = c_.vocab - panel * kPanel;
+        if (left >= kPanel) {
+            store(to, v0);
+            store(to + 16, v1);
+            return;
+        }
+        memcpy(to, &v0, std::min(left, 16) * sizeof(float));
+        if (left > 16) memcpy(to + 16, &v1, (left - 16) * sizeof(float));
+    }
+
+    float* stream(int token) const { return (float*)w_.stream.data() + (size_t)token * c_.hidden; }
+    float* qkv(int token) const { return (float*)w_.qkv.data() + (size_t)token * m_.qkv_stride(); }
+    float* rotation(int token) const { return (float*)w_.rotation.data() + (size_t)token * c_.head_dim; }
+    bf16* query(int token) const { return (bf16*)w_.query.data() + (size_t)token * m_.query_dim(); }
+    bf16* attended(int token) const { return (bf16*)w_.attention.data() + (size_t)token * m_.query_dim(); }
+
+    Model& m_;
+    const Config& c_;
+    Workspace& w_;
+    Schedule schedule_;
+    std::vector<Scratch> scratch_;
+    std::vector<Partial> partials_;
+};
+
+}  // namespace pagewire

@@ -1,0 +1,155 @@
+"""The decoder in native code: one call per step, on CPU, in bfloat16 or int8."""
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor
+
+from pagewire.engine.batch import Batch
+from pagewire.engine.kernels import library as native
+from pagewire.engine.models.base import BLOCK_SIZE
+from pagewire.engine.models.config import ModelConfig
+from pagewire.engine.models.errors import ModelError
+from pagewire.engine.models.rope import inverse_frequencies
+from pagewire.engine.models.weights import EMBEDDINGS, HEAD
+
+QUANTIZATIONS = ("int8", "int8-weight-only")
+MAX_HEAD_DIM = 256
+LANES = 16  # of a vector: what sizes must be a multiple of
+PANEL = 32  # output columns packed together
+INT8_GROUP = 64  # input channels that share a scale
+KV_BYTES = 2  # of an element: K and V are kept in bfloat16
+
+
+def unsupported(config: ModelConfig, quantization: str | None) -> str | None:
+    """Why the native code cannot serve a model of this shape, in words; None when it can."""
+    group = INT8_GROUP if quantization == "int8" else LANES
+    inputs = (config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
+    if any(size % group for size in inputs):
+        return f"projection inputs {inputs} must be multiples of {group}"
+    if config.hidden_size % PANEL:
+        return f"hidden size {config.hidden_size} must be a multiple of {PANEL}"
+    if config.head_dim % LANES or config.head_dim > MAX_HEAD_DIM:
+        return f"head size {config.head_dim} must be a multiple of {LANES} and at most {MAX_HEAD_DIM}"
+    return None
+
+
+class NativeDecoder:
+    """A Llama-family model whose weights and KV cache live in native memory; implements ``Model``."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: dict[str, Tensor],
+        *,
+        quantization: str | None = None,
+        threads: int = 0,
+        isa: str | None = None,
+    ) -> None:
+        """Pack checked weights (see ``collect_weights``), which are taken out of ``weights`` as they are packed.
+
+        ``threads`` 0 means as many as torch uses. ``isa`` names an instruction set of ``kernels.build`` (None: the
+        best there is). Raises ``ModelError`` for a shape that ``unsupported`` names, ``BuildError`` without a library.
+        """
+        if reason := unsupported(config, quantization):
+            raise ModelError(f"native kernels cannot run this model: {reason}")
+        self.config = config
+        self.vocab_size = config.vocab_size
+        self.max_position = config.max_position
+        self._library, self.isa = native.load_library(isa)
+        self._embeddings = weights.pop(EMBEDDINGS).to(torch.bfloat16).contiguous()
+        self._handle = self._create(quantization, threads or torch.get_num_threads())
+        weakref.finalize(self, self._library.pw_destroy, self._handle)
+        self._pack(weights)
+
+    def kv_bytes_per_block(self) -> int:
+        """Memory that one block costs over all layers, in bytes."""
+        return 2 * self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * BLOCK_SIZE * KV_BYTES
+
+    def allocate_kv(self, num_blocks: int) -> None:
+        """Create the KV cache, zeroed; called once, before the first ``forward``."""
+        if self._library.pw_allocate_kv(self._handle, num_blocks):
+            raise MemoryError(f"no memory for {num_blocks} KV blocks")
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Run one step: write K and V of the batch's tokens, return logits, float32 [logit_rows, vocab_size]."""
+        logits = torch.empty((len(batch.logit_indices), self.vocab_size), dtype=torch.float32)
+        arrays = native.Batch(
+            len(batch.token_ids),
+            len(batch.seq_lens),
+            len(batch.logit_indices),
+            batch.block_tables.shape[1],
+            batch.token_ids.data_ptr(),
+            batch.positions.data_ptr(),
+            batch.slot_mapping.data_ptr(),
+            batch.block_tables.data_ptr(),
+            batch.seq_lens.data_ptr(),
+            batch.query_starts.data_ptr(),
+            batch.logit_indices.data_ptr(),
+            logits.data_ptr(),
+        )
+        if self._library.pw_forward(self._handle, ctypes.byref(arrays)):
+            raise MemoryError(f"no memory for a step of {len(batch.token_ids)} tokens")
+        return logits
+
+    def _create(self, quantization: str | None, threads: int) -> int:
+        config = self.config
+        frequencies, scale = inverse_frequencies(config.rope, config.head_dim)
+        windows = (ctypes.c_int32 * config.num_layers)(*(window or 0 for window in config.windows))
+        handle = self._library.pw_create(
+            native.Config(
+                hidden=config.hidden_size,
+                inner=config.intermediate_size,
+                layers=config.num_layers,
+                heads=config.num_heads,
+                kv_heads=config.num_kv_heads,
+                head_dim=config.head_dim,
+                vocab=config.vocab_size,
+                threads=threads,
+                format=native.FORMATS[quantization],
+                norm_eps=config.norm_eps,
+                rope_scale=scale,
+                inverse_frequencies=(ctypes.c_float * len(frequencies))(*frequencies.tolist()),
+                windows=windows,
+                embeddings=ctypes.cast(self._embeddings.data_ptr(), ctypes.POINTER(ctypes.c_uint16)),
+            )
+        )
+        if not handle:
+            raise MemoryError("no memory for the native model")
+        return int(handle)
+
+    def _pack(self, weights: dict[str, Tensor]) -> None:
+        for layer in range(self.config.num_layers):
+            prefix = f"model.layers.{layer}."
+            attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
+            self._projection(layer, "qkv", weights, [f"{attention}{name}_proj" for name in "qkv"])
+            self._projection(layer, "output", weights, [f"{attention}o_proj"])
+            self._projection(layer, "gate_up", weights, [f"{mlp}gate_proj", f"{mlp}up_proj"])
+            self._projection(layer, "down", weights, [f"{mlp}down_proj"])
+            self._norm(layer, "attention", weights.pop(f"{prefix}input_layernorm.weight"))
+            self._norm(layer, "mlp", weights.pop(f"{prefix}post_attention_layernorm.weight"))
+            if self.config.qk_norm:
+                self._norm(layer, "query", weights.pop(f"{attention}q_norm.weight"))
+                self._norm(layer, "key", weights.pop(f"{attention}k_norm.weight"))
+        self._norm(0, "final", weights.pop("model.norm.weight"))
+        head = weights.pop(HEAD, self._embeddings)
+        self._pack_projection(0, "head", head.float().contiguous(), None)
+
+    def _projection(self, layer: int, which: str, weights: dict[str, Tensor], names: list[str]) -> None:
+        weight = torch.cat([weights.pop(f"{name}.weight").float() for name in names])
+        biased = f"{names[0]}.bias" in weights
+        bias = torch.cat([weights.pop(f"{name}.bias").float() for name in names]) if biased else None
+        self._pack_projection(layer, which, weight, bias)
+
+    def _pack_projection(self, layer: int, which: str, weight: Tensor, bias: Tensor | None) -> None:
+        bias_at = None if bias is None else bias.data_ptr()
+        rows, columns = weight.shape
+        if self._library.pw_set_projection(
+            self._handle, layer, native.PROJECTIONS[which], weight.data_ptr(), bias_at, rows, columns
+        ):
+            raise MemoryError(f"no memory for the weights of layer {layer}")
+
+    def _norm(self, layer: int, which: str, weight: Tensor) -> None:
+        values = weight.float().contiguous()
+        self._library.pw_set_norm(self._handle, layer, native.NORMS[which], values.data_ptr(), len(values))
