@@ -1,6 +1,6 @@
 """Writes GGUF files the way llama.cpp's converter does, from a transformers model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +68,29 @@ def write_model(path: Path, model: PreTrainedModel, extra: Mapping[str, Any] = T
                 values = _permute(values, heads[_NAMES[inner]])
             target = f"blk.{layer}.{_NAMES[inner]}"
         writer.add_tensor(f"{target}.{suffix}", values)
-    return _finish(writer, extra)
+    _finish(writer, extra)
+    return path
 
 
 def write_metadata(path: Path, metadata: Mapping[str, Any]) -> Path:
     """A file with nothing but metadata."""
-    return _finish(gguf.GGUFWriter(path, "llama"), metadata)
+    _finish(gguf.GGUFWriter(path, "llama"), metadata)
+    return path
 
 
-def _finish(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> Path:
-    adders = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, list: writer.add_array}
+def _finish(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
+    adders: dict[type, Callable[[str, Any], None]] = {
+        str: writer.add_string,
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        list: writer.add_array,
+    }
     for key, value in metadata.items():
         adders[type(value)](key, value)
-    path = Path(writer.path)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def _permute(values: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:

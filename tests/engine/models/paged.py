@@ -69,7 +69,7 @@ def generate(model: Model, prompts: list[list[int]], new_tokens: int, chunk: int
 def _step(model: Model, running: list[Sequence], chunk: int) -> None:
     chunks = [sequence.ids[sequence.computed :][:chunk] for sequence in running]
     rows = [(ids, sequence.computed, sequence.blocks) for ids, sequence in zip(chunks, running, strict=True)]
-    logits = model.forward(make_batch(rows)).split([len(ids) for ids in chunks])
+    logits = torch.split(model.forward(make_batch(rows)), [len(ids) for ids in chunks])
     for sequence, ids, row in zip(running, chunks, logits, strict=True):
         sequence.logits += list(row)
         sequence.computed += len(ids)

@@ -1,6 +1,7 @@
 """GGUF files are read without surprises: metadata, every kind of tensor, and clear refusals."""
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -14,7 +15,7 @@ from tests.engine.models import gguf_file
 Kind = gguf.GGMLQuantizationType
 
 
-def write_tensor(path: Path, kind: Kind) -> np.ndarray:  # type: ignore[type-arg]
+def write_tensor(path: Path, kind: Kind) -> np.ndarray[Any, Any]:
     """One tensor "weight" [4, 64] of the given kind after an odd-sized one; returns what it stands for."""
     values = np.random.default_rng(0).standard_normal((4, 64), np.float32)
     stored = gguf.quantize(values, kind)

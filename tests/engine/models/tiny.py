@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     LlamaConfig,
+    LlamaForCausalLM,
     MistralConfig,
+    MistralForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 VOCAB_SIZE = 96
@@ -37,6 +40,13 @@ _LLAMA3_ROPE = {
     "original_max_position_embeddings": 32,
 }
 _YARN_ROPE = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 32}
+
+_CLASSES: dict[type[PreTrainedConfig], type[PreTrainedModel]] = {
+    LlamaConfig: LlamaForCausalLM,
+    MistralConfig: MistralForCausalLM,
+    Qwen2Config: Qwen2ForCausalLM,
+    Qwen3Config: Qwen3ForCausalLM,
+}
 
 CONFIGS: dict[str, PreTrainedConfig] = {
     "llama 2": LlamaConfig(**_SHAPE | {"num_key_value_heads": 4}),
@@ -72,7 +82,7 @@ class Answer:
 def make_reference(config: PreTrainedConfig) -> PreTrainedModel:
     """A random float32 model whose choices are clear and in which every weight (biases and norms too) counts."""
     torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model: PreTrainedModel = _CLASSES[type(config)](config).train(False)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(1.0 if "norm" in name else 0.0, 0.25)
@@ -89,7 +99,8 @@ def answer(model: PreTrainedModel, prompt: list[int], new_tokens: int) -> Answer
     """Greedy continuation by transformers."""
     given = torch.tensor([prompt])
     with torch.inference_mode():
-        ids = model.generate(
+        generate: Any = model.generate  # mixed in without types
+        ids = generate(
             given, attention_mask=torch.ones_like(given), max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
         )
         return Answer(ids[0].tolist(), model(ids[:, :-1]).logits[0])
