@@ -38,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; returns the exit status: 0 well, 1 nothing was measured, 2 wrong usage, 130 interrupted."""
     parser = _make_parser()
     args = parser.parse_args(argv)
+    args.argv = ["bench", *argv]
     try:
         status: int = args.command(args)
     except (ValueError, RequestFailed) as error:
@@ -117,7 +118,7 @@ def _run(args: argparse.Namespace) -> int:
 
     with _outputs(args) as (progress, writer):
         targets, runs = _run_async(measure(progress, writer))
-    result = make_result(targets, [settings], runs)
+    result = make_result(targets, [settings], runs, args.argv)
     return _finish(args, result, report_result(result))
 
 
@@ -168,7 +169,7 @@ def _sweep(args: argparse.Namespace) -> int:
     unit = "requests/s" if args.over == "rate" else "at once"
     said = [f"highest load that holds it: {best:g} {unit}" if best else "no load holds it"]
     said += [f"! {run.label}: {warning}" for run in runs for warning in warnings_of(run)]
-    return _finish(args, make_result([target], [settings], runs), "\n".join(said))
+    return _finish(args, make_result([target], [settings], runs, args.argv), "\n".join(said))
 
 
 def _add_suite(commands: Any) -> None:
@@ -193,7 +194,7 @@ def _suite(args: argparse.Namespace) -> int:
 
     with _outputs(args) as (progress, writer):
         targets, runs = _run_async(measure(progress, writer))
-    return _finish(args, make_result(targets, settings, runs), report_suite(presets, targets, runs))
+    return _finish(args, make_result(targets, settings, runs, args.argv), report_suite(presets, targets, runs))
 
 
 def _add_parity(commands: Any) -> None:

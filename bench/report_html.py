@@ -6,7 +6,7 @@ from importlib.resources import files
 from statistics import median
 
 from pagewire.bench.figures import FIGURES, compare_figure, figure_named, values_of
-from pagewire.bench.report_text import format_number, warnings_of
+from pagewire.bench.report_text import format_number, harness_line, warnings_of
 from pagewire.bench.results import Result, Run
 from pagewire.bench.svg import COLOURS, Series, draw_chart
 
@@ -44,7 +44,9 @@ def _section(title: str, *parts: str) -> str:
 def _facts(result: Result) -> str:
     facts = [(target.name, f"{target.model} at {target.url}") for target in result.targets]
     facts += [("measured", result.created), ("command", f"pagewire {' '.join(result.command)}")]
-    facts.append(("harness on", f"{result.host.name}, {result.host.cores} cores, {result.host.system}"))
+    facts.append(("machine", f"{result.host.name}, {result.host.cores} cores, {result.host.system}"))
+    if result.runs:
+        facts.append(("harness", harness_line(result.runs).removeprefix("harness: ")))
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
     return f'<table class="facts">{rows}</table>'
 
@@ -69,7 +71,7 @@ def _tables(result: Result) -> Iterable[str]:
     names = [target.name for target in result.targets]
     for label in dict.fromkeys(label for label, _ in groups):
         by_target = {name: groups[label, name] for name in names if (label, name) in groups}
-        yield f"<h3>{escape(label)}</h3>{_table(by_target)}"
+        yield f'<div class="level"><h3>{escape(label)}</h3>{_table(by_target)}</div>'
 
 
 def _table(by_target: dict[str, list[Run]]) -> str:
@@ -190,9 +192,8 @@ def _timelines(result: Result) -> Iterable[str]:
             ("Time to first token of each request", "ms", [Series("TTFT", first, mark="dots")]),
             ("Failures per second", "", _failures(run, times)),
         )
-        yield f"<h3>{escape(target)}, {escape(label)}</h3>"
-        for title, unit, series in charts:
-            yield draw_chart(series, title=title, x_label="seconds since the start", y_label=unit, log_y=False)
+        drawn = [draw_chart(series, title=title, x_label="seconds", y_label=unit) for title, unit, series in charts]
+        yield f'<h3>{escape(target)}, {escape(label)}</h3><div class="timeline">{"".join(drawn)}</div>'
 
 
 def _failures(run: Run, times: Sequence[float]) -> list[Series]:

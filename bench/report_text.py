@@ -16,7 +16,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     for row in table:
         cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines.insert(1, "  ".join("-" * width for width in widths).rstrip())
     return "\n".join(lines)
 
 
@@ -70,7 +70,7 @@ def _target_report(runs: Sequence[Run]) -> str:
         header = ("median of repeats", "", "median", "min", "max", "95% of mean")
         body = format_table(header, rows)
     warnings = list(dict.fromkeys(warning for run in runs for warning in warnings_of(run)))
-    return "\n".join([body, *(f"! {warning}" for warning in warnings)])
+    return "\n".join([body, harness_line(runs), *(f"! {warning}" for warning in warnings)])
 
 
 def _spread_row(figure: Figure, runs: Sequence[Run]) -> tuple[str, ...] | None:
@@ -99,6 +99,22 @@ def _summary_report(summary: Summary) -> str:
 
 def _numbers(found: Distribution) -> tuple[str, ...]:
     return tuple(map(format_number, (found.mean, found.p50, found.p90, found.p95, found.p99, found.max)))
+
+
+def harness_line(runs: Sequence[Run]) -> str:
+    """Say how the harness itself did, at its worst over the runs."""
+    late = [run.harness.lateness_ms for run in runs if run.harness.lateness_ms is not None]
+    lags = [run.harness.loop_lag_ms for run in runs if run.harness.loop_lag_ms is not None]
+    return (
+        f"harness: sent late by {_worst(late)} ms, event loop lag {_worst(lags)} ms (p50 / p99 / max), "
+        f"CPU {max(run.harness.cpu for run in runs):.0%} of a core"
+    )
+
+
+def _worst(found: Sequence[Distribution]) -> str:
+    if not found:
+        return "-"
+    return " / ".join(format_number(max(getattr(each, name) for each in found)) for name in ("p50", "p99", "max"))
 
 
 def warnings_of(run: Run) -> list[str]:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,12 +103,14 @@ class Result(Struct, frozen=True):
     runs: list[Run]
 
 
-def make_result(targets: Sequence[Target], settings: Sequence[Settings], runs: Sequence[Run]) -> Result:
+def make_result(
+    targets: Sequence[Target], settings: Sequence[Settings], runs: Sequence[Run], command: Sequence[str]
+) -> Result:
     """Put a result together; keys and headers, which may be secret, are left out of it."""
     return Result(
         format=FORMAT,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=_without_secrets(sys.argv[1:]),
+        command=_without_secrets(command),
         host=Host(platform.node(), platform.platform(), os.cpu_count() or 1, platform.python_version()),
         targets=list(targets),
         settings=[_without_headers(each) for each in settings],
@@ -121,7 +122,7 @@ def _without_headers(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, headers={}))
 
 
-def _without_secrets(arguments: list[str]) -> list[str]:
+def _without_secrets(arguments: Sequence[str]) -> list[str]:
     shown, hide = [], False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
