@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TemplateError, ValueError) as error:
         print(f"pagewire-frontend: {error}", file=sys.stderr)
         return USAGE_ERROR
-    _warn_of_exposure(config, keys)
+    _warn_of_risks(config, keys)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, keys, template))
 
@@ -98,9 +98,11 @@ async def _drain(frontend: Frontend, listener: Listener) -> None:
     await listener.close()
 
 
-def _warn_of_exposure(config: FrontendConfig, keys: Keys) -> None:
+def _warn_of_risks(config: FrontendConfig, keys: Keys) -> None:
     if not config.uds and config.host not in _LOOPBACK and not keys:
         logger.warning("anyone who reaches %s may use this server: no --api-key is set", _address(config))
+    if config.log_requests == "full":
+        logger.warning("prompts are written to this log: --log-requests is full")
 
 
 def _address(config: FrontendConfig) -> str:

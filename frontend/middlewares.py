@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from pagewire.frontend.cors import add_cors_headers, preflight
 from pagewire.frontend.openai.errors import ApiError, from_http_status, internal
-from pagewire.frontend.openai.http import ARRIVED, EXTRA_HEADERS, REQUEST_ID
+from pagewire.frontend.openai.http import ARRIVED, EXTRA_HEADERS, REQUEST_ID, SUMMARY
 from pagewire.frontend.state import FRONTEND
 from pagewire.protocol.logs import current_request_id
 
@@ -73,7 +74,7 @@ async def answer_preflight(request: web.Request, handler: Handler) -> web.Stream
     return await handler(request)
 
 
-def check_keys(open_handlers: frozenset[Handler]) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def check_keys(open_handlers: frozenset[Handler]) -> Middleware:
     """Make the middleware that asks for a key on every route but those of ``open_handlers``.
 
     It goes by the handler that the router found, never by the path: whatever a path looks like, what it leads to is
@@ -99,6 +100,7 @@ def check_keys(open_handlers: frozenset[Handler]) -> Callable[[web.Request, Hand
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Put on every answer, streams included, what the handlers and CORS have for it; a signal of aiohttp."""
+    response.headers["Server"] = "pagewire"
     response.headers.update(request.get(EXTRA_HEADERS, {}))
     add_cors_headers(request, response, request.app[FRONTEND].config)
 
@@ -118,12 +120,6 @@ def _record(request: web.Request, status: int, seconds: float) -> None:
     if status == CLIENT_GONE:
         frontend.metrics.disconnects.inc()
     if frontend.config.access_log and request.path not in frontend.config.access_log_exclude:
-        access_logger.info(
-            '%s "%s %s" %d %.3fs key=%s',
-            request.remote or "-",
-            request.method,
-            request.path,
-            status,
-            seconds,
-            request.get(KEY_NAME) or "-",
-        )
+        line = f'{request.remote or "-"} "{request.method} {request.path}" {status} {seconds:.3f}s'
+        key, summary = request.get(KEY_NAME), request.get(SUMMARY)
+        access_logger.info("%s%s%s", line, f" key={key}" if key else "", f" {summary}" if summary else "")

@@ -15,6 +15,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 EXTRA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("extra_headers", dict)
 # When the request arrived, in ``time.perf_counter`` seconds.
 ARRIVED: web.RequestKey[float] = web.RequestKey("arrived", float)
+# What the access log says of a generation request beside its status.
+SUMMARY: web.RequestKey[str] = web.RequestKey("summary", str)
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
 

@@ -17,6 +17,7 @@ class Progress:
         self._first: list[float | None] = [None] * num_choices
         self._last = [arrived] * num_choices
         self._open = num_choices
+        self.finish_reasons: list[str] = []
         self.first_token: float | None = None
 
     def observe(self, batch: Sequence[tuple[int, Delta]]) -> None:
@@ -31,8 +32,16 @@ class Progress:
     def ended(self, *, failed: bool) -> None:
         """Count the choices that will not finish any more: they failed, or their client has gone."""
         if self._open:
-            self._metrics.finished["error" if failed else "abort"].inc(self._open)
+            reason = "error" if failed else "abort"
+            self._metrics.finished[reason].inc(self._open)
+            self.finish_reasons += [reason] * self._open
             self._open = 0
+
+    def summary(self) -> str:
+        """One line for the log: how the choices ended, and how long the first token took."""
+        reasons = ",".join(sorted(set(self.finish_reasons)))
+        waited = f" ttft={self.first_token - self._arrived:.3f}s" if self.first_token is not None else ""
+        return f"finish={reasons}{waited}"
 
     def _tokens(self, choice: int, count: int, now: float) -> None:
         if self._first[choice] is None:
@@ -48,6 +57,7 @@ class Progress:
     def _finish(self, choice: int, finish: Finish, now: float) -> None:
         metrics, usage, first = self._metrics, finish.usage, self._first[choice]
         self._open -= 1
+        self.finish_reasons.append(finish.reason)
         metrics.finished[finish.reason].inc()
         metrics.e2e_latency.observe(now - self._arrived)
         metrics.queue_time.observe(usage.queued_ms / 1000)

@@ -11,6 +11,7 @@ from pagewire.frontend.generation import merge
 from pagewire.frontend.openai import sse
 from pagewire.frontend.openai.choices import Choices, Collected, started
 from pagewire.frontend.openai.errors import ApiError, internal, timed_out
+from pagewire.frontend.openai.http import SUMMARY
 from pagewire.frontend.openai.work import Work
 from pagewire.frontend.state import Frontend
 from pagewire.protocol.messages import Delta
@@ -65,6 +66,8 @@ async def respond(http: web.Request, frontend: Frontend, work: Work, shape: Shap
         error, failed = internal("The server failed to answer this request."), True
     finally:
         work.progress.ended(failed=failed)
+        if frontend.config.log_requests != "off":
+            http[SUMMARY] = work.summary()
     if stream is None or not stream.prepared:
         raise error
     await stream.write(sse.error_event(error))

@@ -1,5 +1,6 @@
 """A request ready to run: one job per choice, and what is counted and measured while it runs."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from pagewire.frontend.openai.usage import UsageCounter
 from pagewire.frontend.pool import EngineModel
 from pagewire.frontend.state import FRONTEND
 from pagewire.protocol.messages import Sampling
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,14 @@ class Work:
     usage: UsageCounter
     progress: Progress
 
+    def summary(self) -> str:
+        """One line for the log, without any text of the request."""
+        usage = self.usage
+        return (
+            f"model={self.target.model.name} choices={len(self.jobs)} prompt={usage.prompt_tokens} "
+            f"cached={usage.cached_tokens} completion={usage.completion_tokens} {self.progress.summary()}"
+        )
+
 
 def plan_work(
     http: web.Request, served: ServedModel, fields: SamplingFields, base: Sampling, prompts: Sequence[Prompt]
@@ -45,7 +56,11 @@ def plan_work(
         for prompt in prompts
         for sampling in for_choices(base, prompt.max_tokens, fields.seed, fields.n)
     ]
-    metrics = http.app[FRONTEND].metrics.for_model(served.name)
+    frontend = http.app[FRONTEND]
+    if frontend.config.log_requests == "full":
+        for prompt in prompts:
+            logger.info("prompt %r", served.tokenizer.decode(prompt.ids))
+    metrics = frontend.metrics.for_model(served.name)
     metrics.params_n.observe(fields.n)
     metrics.params_max_tokens.observe(prompts[0].max_tokens)
     return Work(

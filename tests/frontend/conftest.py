@@ -1,13 +1,11 @@
 """A frontend in front of a fake engine, both in the test's event loop, and clients for it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 
 from pagewire.frontend.app import make_app
@@ -16,45 +14,9 @@ from pagewire.frontend.catalog import read_supplied_template
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.listen import Listener
 from pagewire.frontend.pool import EnginePool
-from pagewire.frontend.state import FRONTEND, Frontend
+from pagewire.frontend.state import FRONTEND
 from tests.fake_engine import FakeEngine, until
-
-
-@dataclass
-class Server:
-    """A running frontend."""
-
-    url: str
-    frontend: Frontend
-    listener: Listener
-    http: aiohttp.ClientSession
-
-    def client(self, **options: Any) -> openai.AsyncOpenAI:
-        """OpenAI's own client; it must not hide errors by trying again."""
-        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
-
-    async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
-        """POST JSON; the status and the decoded answer."""
-        async with self.http.post(self.url + path, json=body, headers=headers) as response:
-            return response.status, await response.json()
-
-    async def get(self, path: str, **headers: str) -> tuple[int, Any]:
-        """GET; the status and the decoded answer."""
-        async with self.http.get(self.url + path, headers=headers) as response:
-            return response.status, await response.json()
-
-    async def chat(self, content: str = "Hi", **fields: Any) -> tuple[int, Any]:
-        """Ask one thing in a chat."""
-        return await self.post(
-            "/v1/chat/completions", {"model": "toy", "messages": [{"role": "user", "content": content}], **fields}
-        )
-
-    async def complete(self, prompt: Any = "Hi", **fields: Any) -> tuple[int, Any]:
-        """Ask for one completion."""
-        return await self.post("/v1/completions", {"model": "toy", "prompt": prompt, **fields})
-
-
-StartServer = Callable[..., Awaitable[Server]]
+from tests.frontend.running import Server, StartServer
 
 
 @pytest.fixture
