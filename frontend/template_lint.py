@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal
 
 from pagewire.frontend.template import ChatTemplate, TemplateError
@@ -21,6 +22,7 @@ _TOOL = {"type": "function", "function": {"name": "lint_tool", "parameters": {"t
 # What templates write for control tokens; where the tokenizer has no such token it is spelled in ordinary ones.
 _MARKER = re.compile(r"<\|[^<>|\s]+\|>|</?s>|<(?:start|end)_of_turn>")
 _SOME_TIME = datetime(2001, 2, 3, 4, 5, 6)
+_SPANS = {"second": timedelta(seconds=1), "day": timedelta(days=1), "year": timedelta(days=400)}
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,14 @@ class Subject:
         """Compile the template with ``now`` as its clock; raises TemplateError."""
         return ChatTemplate(self.text, "lint", self.special_tokens, now=now)
 
+    @cached_property
+    def _at_some_time(self) -> ChatTemplate:
+        return self.template(lambda: _SOME_TIME)
+
     def prompt(self, *messages: Mapping[str, Any], generate: bool = True, **options: Any) -> str | None:
         """Render a conversation at a fixed time; None if the template refuses it."""
         try:
-            return self.template(lambda: _SOME_TIME).render(messages, add_generation_prompt=generate, **options)
+            return self._at_some_time.render(messages, add_generation_prompt=generate, **options)
         except TemplateError:
             return None
 
@@ -130,27 +136,21 @@ def _check_continuation(subject: Subject) -> Iterator[Finding]:
 
 def _check_clock(subject: Subject) -> Iterator[Finding]:
     def prompt_after(span: timedelta) -> str:
-        return subject.template(lambda: _SOME_TIME + span).render([_SYSTEM, _USER], add_generation_prompt=True)
+        return subject.template(lambda: _SOME_TIME + span).render([_USER], add_generation_prompt=True)
 
-    try:
-        prompt = prompt_after(timedelta())
-        for span, words in (
-            (timedelta(seconds=1), "second"),
-            (timedelta(days=1), "day"),
-            (timedelta(days=400), "year"),
-        ):
-            later = prompt_after(span)
-            if later != prompt:
-                start = next(i for i, (old, new) in enumerate(zip(prompt, later, strict=False)) if old != new)
-                yield Finding(
-                    "warning",
-                    "clock",
-                    f"the prompt changes every {words} from character {start} on: nothing after that "
-                    "is reused from the prefix cache, and answers cannot be reproduced",
-                )
-                return
-    except TemplateError:
-        return
+    prompt = prompt_after(timedelta())
+    for unit, span in _SPANS.items():
+        later = prompt_after(span)
+        if later != prompt:
+            pairs = enumerate(zip(prompt, later, strict=False))
+            same = next((index for index, (old, new) in pairs if old != new), len(prompt))
+            yield Finding(
+                "warning",
+                "clock",
+                f"the prompt changes every {unit} from character {same} on: nothing after that is reused "
+                "from the prefix cache, and answers cannot be reproduced",
+            )
+            return
 
 
 def _check_tools(subject: Subject) -> Iterator[Finding]:
@@ -173,8 +173,8 @@ def _check_begin_token(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "doubled-begin-token",
-            f"the template writes the begin token {begin} and the tokenizer adds it: right for chat requests, which are "
-            "tokenized without additions, but doubled when the same text is sent to /v1/completions "
+            f"the template writes the begin token {begin} and the tokenizer adds it: right for chat requests, which "
+            "are tokenized without additions, but doubled when the same text is sent to /v1/completions "
             "without add_special_tokens: false",
         )
     elif as_text[:1] == [begin_id] and as_chat[:1] != [begin_id]:

@@ -4,15 +4,11 @@ import hashlib
 import os
 import re
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.message import Message
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import IO
-from urllib.parse import urlsplit
 
 import jinja2
 
@@ -123,20 +119,10 @@ def _offline_by_environment() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").strip().lower() in ("1", "true", "yes", "on")
 
 
-class _HttpRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to other web pages only, never to files."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> urllib.request.Request | None:
-        if urlsplit(newurl).scheme not in ("http", "https"):
-            raise TemplateError(f"chat template: {req.full_url} redirects to {newurl}, which is no web page", None)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-
-
 def _fetch(url: str, *, offline: bool) -> TemplateText:
     if offline:
         raise TemplateError(f"chat template {url} is not fetched: offline", None)
+    # Handlers of web pages only: a redirect leads to no file and no FTP server.
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -144,7 +130,8 @@ def _fetch(url: str, *, offline: bool) -> TemplateText:
         urllib.request.HTTPSHandler(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
-        _HttpRedirects(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.UnknownHandler(),
     ):
         opener.add_handler(handler)
     try:
