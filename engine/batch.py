@@ -1,13 +1,8 @@
 """The tensors of one step: everything a model needs to know about what it computes, passed as an argument."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from pagewire.engine.scheduler import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,232 @@
+"""The engine without sockets: requests in, steps, deltas out.
+
+The same object serves the network loop and offline use. A step is: plan, run the model, collect, sample. On a device
+that runs ahead of the host, what is collected is the previous step, while the current one runs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from pagewire.engine.detokenize import OutputText
+from pagewire.engine.plan import Plan, Row
+from pagewire.engine.request import Request
+from pagewire.engine.runner import Pending, Runner, StepResult
+from pagewire.engine.scheduler import Scheduler
+from pagewire.engine.sequence import Key, Sequence, make_request
+from pagewire.engine.tokens import TokenReader
+from pagewire.engine.vocabulary import Vocabulary
+from pagewire.protocol.messages import Delta, Error, Finish, Generate, Limits, Load, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How much may wait before new requests are refused as overload; ``max_tokens`` None means any number."""
+
+    max_requests: int
+    max_tokens: int | None
+
+
+class EngineCore:
+    """Owns every unfinished sequence; a sequence is here exactly as long as its request is in the scheduler."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        vocabulary: Vocabulary,
+        eos_token_ids: frozenset[int],
+        limits: Limits,
+        admission: Admission,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """``clock`` gives monotonic seconds."""
+        self._scheduler = scheduler
+        self._runner = runner
+        self._vocabulary = vocabulary
+        self._reader = TokenReader(vocabulary, eos_token_ids)
+        self._limits = limits
+        self._admission = admission
+        self._clock = clock
+        self._sequences: dict[Key, Sequence] = {}
+        self._pending: Pending | None = None
+        self._refusal: str | None = None
+        self._counters = dict.fromkeys(
+            ("steps", "prompt_tokens", "cached_tokens", "generation_tokens", "rejections", "aborts"), 0
+        )
+        self._step_seconds = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return self._scheduler.has_work or self._pending is not None
+
+    def submit(self, key: Key, message: Generate) -> Finish | None:
+        """Queue a request; what comes back otherwise is why it was refused."""
+        error = self._check(key, message)
+        if error:
+            self._counters["rejections"] += 1
+            return Finish("error", usage=Usage(len(message.prompt), 0), error=error)
+        room = self._limits.max_model_len - len(message.prompt)
+        request = make_request(key, message, max(1, min(message.sampling.max_tokens, room)))
+        output = OutputText(self._vocabulary, message.sampling, continues=True)
+        self._sequences[key] = Sequence(key, request, message.sampling, output, submitted=self._clock())
+        self._scheduler.add(request)
+        return None
+
+    def abort(self, key: Key) -> None:
+        """Drop a request and free what it holds; unknown ones are ignored."""
+        sequence = self._sequences.get(key)
+        if sequence:
+            self._counters["aborts"] += 1
+            self._forget(sequence)
+
+    def abort_all(self, identity: bytes) -> int:
+        """Drop every request of one frontend; returns how many there were."""
+        keys = [key for key in self._sequences if key[0] == identity]
+        for key in keys:
+            self.abort(key)
+        return len(keys)
+
+    def refuse_new(self, reason: str) -> None:
+        """Refuse every request from now on, as draining."""
+        self._refusal = reason
+
+    def load(self) -> Load:
+        """How busy the engine is, and its counters."""
+        scheduler = self._scheduler
+        return Load(
+            running=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            kv_usage=scheduler.kv_usage,
+            step_seconds=self._step_seconds,
+            prefix_queries=scheduler.prefix_queries,
+            prefix_hits=scheduler.prefix_hits,
+            preemptions=scheduler.preemptions,
+            **self._counters,
+        )
+
+    def step(self) -> list[tuple[Key, Delta]]:
+        """Run one step and return what it (or, on a device that runs ahead, the one before) produced."""
+        started = self._clock()
+        plan = self._scheduler.plan()
+        for request in plan.admitted:
+            self._admit(request, started)
+        forwarded = self._runner.forward(plan, self._prompt_tops(plan)) if plan.rows else None
+        deltas = self._collect_pending()
+        self._pending = self._runner.sample(forwarded) if forwarded else None
+        if not self._runner.runs_ahead:
+            deltas += self._collect_pending()
+        deltas += [self._give_up(request) for request in plan.unschedulable]
+        self._counters["steps"] += 1
+        self._step_seconds += self._clock() - started
+        if not self._scheduler.has_work:
+            # Idle is the moment to see whether anything leaked; it costs nothing anyone waits for.
+            self._scheduler.check_invariants()
+        return deltas
+
+    def _check(self, key: Key, message: Generate) -> Error | None:
+        """Why a request cannot be taken; a frontend has checked it, but the engine trusts no frontend."""
+        if self._refusal:
+            return Error("draining", self._refusal, retryable=True)
+        if key in self._sequences:
+            return Error("invalid", f"request id {message.rid} is in use")
+        if not message.prompt:
+            return Error("invalid", "the prompt has no tokens", param="prompt")
+        if not all(0 <= token < self._runner.vocab_size for token in message.prompt):
+            text = f"the prompt has a token id outside 0..{self._runner.vocab_size - 1}"
+            return Error("invalid", text, param="prompt")
+        room = self._limits.max_model_len - len(message.prompt)
+        if room < min(1, message.sampling.max_tokens):
+            return _too_long(len(message.prompt), self._limits.max_model_len)
+        if self._is_overloaded(len(message.prompt)):
+            return Error("overloaded", "too many requests are waiting", retryable=True)
+        return None
+
+    def _is_overloaded(self, num_tokens: int) -> bool:
+        """Whether the queue is full. What a free slot will take at once does not count as queued."""
+        queued = self._scheduler.num_waiting + self._scheduler.num_running - self._limits.max_num_seqs
+        if queued >= self._admission.max_requests:
+            return True
+        limit = self._admission.max_tokens
+        return limit is not None and queued >= 0 and self._scheduler.waiting_tokens + num_tokens > limit
+
+    def _admit(self, request: Request, now: float) -> None:
+        sequence = self._sequences[request.key]
+        if sequence.admitted is None:
+            sequence.admitted = now
+            self._counters["prompt_tokens"] += request.num_prompt
+            self._counters["cached_tokens"] += request.num_cached
+        self._runner.admit(request, sequence.sampling)
+
+    def _prompt_tops(self, plan: Plan) -> list[int | None]:
+        """By row: how many alternatives are wanted at each prompt position it computes, None if it is not asked."""
+        return [self._sequences[row.request.key].wanted_prompt_top for row in plan.rows]
+
+    def _collect_pending(self) -> list[tuple[Key, Delta]]:
+        """Book what the pending step computed; rows whose request has left since then mean nothing."""
+        if not self._pending:
+            return []
+        result = self._runner.fetch(self._pending)
+        self._pending = None
+        deltas: list[tuple[Key, Delta]] = []
+        slots: list[int] = []
+        tokens: list[int] = []
+        for index, row in enumerate(result.plan.rows):
+            sequence = self._sequences.get(row.request.key)
+            if sequence is None or row.epoch != row.request.epoch:
+                continue
+            if index in result.prompt_logprobs:
+                self._reader.read_prompt(sequence, row.start, result.prompt_logprobs[index])
+            if row.samples:
+                deltas.append(self._take(sequence, row, result, index))
+                slots.append(row.slot)
+                tokens.append(result.token_ids[index])
+            else:
+                self._scheduler.collect(row, None)
+        self._runner.append(slots, tokens)
+        return deltas
+
+    def _take(self, sequence: Sequence, row: Row, result: StepResult, index: int) -> tuple[Key, Delta]:
+        """Book one sampled token and say what it adds."""
+        if index in result.failed:
+            error = Error("internal", "the model produced no valid distribution for this request")
+            return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
+        prompt_logprobs = sequence.take_prompt_logprobs()
+        if sequence.sampling.max_tokens == 0:
+            delta = Delta(sequence.rid, prompt_logprobs=prompt_logprobs)
+            return self._finish(sequence, delta, Finish("length", sequence.usage()))
+        if sequence.first_token is None:
+            sequence.first_token = self._clock()
+        token = result.token_ids[index]
+        self._scheduler.collect(row, token)
+        self._counters["generation_tokens"] += 1
+        read = self._reader.read(sequence, token, result.logprobs.get(index))
+        delta = Delta(sequence.rid, read.text, (token,), read.logprobs, None, prompt_logprobs)
+        if read.finish is None:
+            return sequence.key, delta
+        return self._finish(sequence, delta, Finish(read.finish, sequence.usage(), read.matched))
+
+    def _finish(self, sequence: Sequence, delta: Delta, finish: Finish) -> tuple[Key, Delta]:
+        self._forget(sequence)
+        return sequence.key, structs.replace(delta, finish=finish)
+
+    def _forget(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.key]
+        self._scheduler.finish(sequence.request)
+
+    def _give_up(self, request: Request) -> tuple[Key, Delta]:
+        """End a request that the whole pool cannot hold: an error if nothing was sent, else an early end."""
+        sequence = self._sequences[request.key]
+        delta = Delta(sequence.rid, sequence.output.flush())
+        if request.num_output:
+            return self._finish(sequence, delta, Finish("length", sequence.usage()))
+        error = _too_long(request.num_prompt, self._limits.num_blocks * self._limits.block_size)
+        return self._finish(sequence, delta, Finish("error", sequence.usage(), error=error))
+
+
+def _too_long(num_tokens: int, limit: int) -> Error:
+    text = f"This model's maximum context length is {limit} tokens. However, the prompt has {num_tokens} tokens."
+    return Error("context_length_exceeded", text, param="prompt")

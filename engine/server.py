@@ -1,0 +1,96 @@
+"""The engine's ROUTER: which frontends are there, what they ask, and sending to them without ever waiting."""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import zmq
+
+from pagewire.protocol.codec import DecodeError, decode_to_engine, encode
+from pagewire.protocol.messages import Hello, ToEngine, ToFrontend
+from pagewire.protocol.sockets import engine_socket
+
+logger = logging.getLogger(__name__)
+
+# Frontends ping every second; one that was silent for this long is gone, whatever its connection says.
+FRONTEND_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class Frontend:
+    """A connected frontend: its name for logs, its epoch, and when it was last heard (monotonic seconds)."""
+
+    name: str
+    epoch: int
+    last_heard: float
+
+
+class Server:
+    """Owns the socket and the table of frontends that have said Hello."""
+
+    def __init__(self, endpoint: str):
+        """Bind ``endpoint``; raises ``zmq.ZMQError`` if that fails."""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = engine_socket(self._context, endpoint)
+        self.frontends: dict[bytes, Frontend] = {}
+
+    def close(self) -> None:
+        """Give what was already sent a moment to leave, then close."""
+        self._socket.close(linger=200)
+        self._context.term()
+
+    def receive(self, timeout_ms: int) -> Iterator[tuple[bytes, ToEngine]]:
+        """Yield every message that is there, waiting up to ``timeout_ms`` for the first one (0: do not wait)."""
+        if timeout_ms and not self._socket.poll(timeout_ms):
+            return
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            message = self._decode(frames)
+            if message:
+                yield frames[0], message
+
+    def send(self, identity: bytes, message: ToFrontend) -> bool:
+        """Send without waiting; False when that frontend is gone."""
+        try:
+            self._socket.send_multipart((identity, encode(message)), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def broadcast(self, message: ToFrontend) -> None:
+        """Send to every frontend that is still there."""
+        for identity in self.frontends:
+            self.send(identity, message)
+
+    def greet(self, identity: bytes, hello: Hello) -> None:
+        """Enter a frontend into the table, or renew its entry."""
+        self.frontends[identity] = Frontend(hello.frontend, hello.epoch, time.monotonic())
+
+    def forget(self, identity: bytes) -> None:
+        """Drop a frontend from the table."""
+        self.frontends.pop(identity, None)
+
+    def silent(self) -> list[bytes]:
+        """The frontends that have not been heard for ``FRONTEND_TIMEOUT_S``."""
+        limit = time.monotonic() - FRONTEND_TIMEOUT_S
+        return [identity for identity, frontend in self.frontends.items() if frontend.last_heard < limit]
+
+    def _decode(self, frames: list[bytes]) -> ToEngine | None:
+        identity, *payload = frames
+        try:
+            (data,) = payload
+            message = decode_to_engine(data)
+        except (ValueError, DecodeError) as error:
+            logger.error("dropped a message from %s that is none of the protocol's: %s", identity.hex(), error)
+            return None
+        frontend = self.frontends.get(identity)
+        if frontend:
+            frontend.last_heard = time.monotonic()
+        elif not isinstance(message, Hello):
+            # It will say Hello when its connection is (re)made; until then nothing it says has an owner.
+            return None
+        return message
