@@ -101,8 +101,9 @@ class Scheduler:
         return request.num_tokens <= self._capacity
 
     def add(self, request: Request) -> None:
-        """Queue a new request."""
+        """Queue a new request with a prompt of at least one token."""
         assert request.state is State.NEW
+        assert request.prompt
         priority = request.priority if self.config.policy == "priority" else 0
         request.rank = (priority, next(self._arrivals))
         request.state = State.WAITING
@@ -308,7 +309,8 @@ class Scheduler:
         self._waiting.check_invariants()
         for request in self._waiting:
             assert request.state is State.WAITING
-            assert (request.blocks, request.slot, request.num_computed, request.in_flight) == ((), -1, 0, 0)
+            assert (request.blocks, request.slot) == ((), -1)
+            assert request.num_computed == request.in_flight == request.num_registered == 0
         slots = [request.slot for request in self._running] + self._free_slots
         assert sorted(slots) == list(range(self._num_slots))
         assert self._running == sorted(self._running, key=lambda request: request.rank)

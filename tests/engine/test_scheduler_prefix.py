@@ -57,19 +57,21 @@ class TestPrefixCache:
         scheduler = make_scheduler()
         prompt = list(range(12))
         scheduler.finish(run_step_for(scheduler, prompt))
-        assert run_step_for(scheduler, prompt, reuse_prefix=False).num_cached == 0
+        whole = add(scheduler, prompt, reuse_prefix=False)
+        assert row_of(run_step(scheduler), whole).start == whole.num_cached == 0
         other = list(range(20, 32))
         scheduler.finish(run_step_for(scheduler, other, reuse_prefix=False))
         assert run_step_for(scheduler, other).num_cached == 8
 
     def test_blocks_are_not_found_before_they_are_collected(self) -> None:
-        scheduler = make_scheduler()
+        scheduler = make_scheduler(max_num_batched_tokens=8)
         prompt = list(range(12))
         aborted = add(scheduler, prompt)
-        (row,) = scheduler.plan().rows
+        rows = scheduler.plan().rows + scheduler.plan().rows
         scheduler.finish(aborted)
-        assert not scheduler.collect(row, 7)
-        assert run_step_for(scheduler, prompt).num_cached == 0
+        assert [scheduler.collect(row, 7) for row in rows] == [False, False]
+        again = add(scheduler, prompt)
+        assert row_of(run_step(scheduler), again).start == 0
 
 
 class TestWaitingForAPrefix:
@@ -114,6 +116,19 @@ class TestWaitingForAPrefix:
         scheduler.finish(first)
         assert counts(run_step(scheduler)) == {second: 8}
         assert second.num_cached == 8
+
+    def test_a_request_does_not_wait_for_a_prefix_that_was_computed_and_forgotten(self) -> None:
+        scheduler = make_scheduler(num_blocks=8, max_num_batched_tokens=64)
+        prompt = list(range(8))
+        known = run_step_for(scheduler, prompt)
+        copy = run_step_for(scheduler, prompt, reuse_prefix=False)
+        scheduler.finish(known)
+        scheduler.finish(run_step_for(scheduler, 4 * [50]))
+        evicting = add(scheduler, 16)
+        run_step(scheduler)
+        scheduler.finish(evicting)
+        assert copy.state is State.RUNNING
+        assert run_step_for(scheduler, prompt).num_cached == 0
 
     def test_only_a_few_waiting_requests_are_passed(self) -> None:
         scheduler = make_scheduler(max_num_seqs=32)
