@@ -147,7 +147,7 @@ async def serve_stub(
 ) -> AsyncIterator[tuple[StubServer, str]]:
     """Run a stub inside this event loop; gives the server and its URL. Port 0 takes a free one."""
     stub = StubServer(settings)
-    runner = web.AppRunner(stub.app(), access_log=None)
+    runner = web.AppRunner(stub.app(), access_log=None, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     await site.start()
