@@ -36,6 +36,7 @@ class Continuation:
                 "continue_final_message: the chat template drops or changes the content of the last message, "
                 "so it cannot be continued"
             )
-        open_text = rendered[:end]
         kept_spaces = rendered.startswith(" ", end + len(self._mark))
+        # A template may show the last message more than once; it stays open where it is shown last.
+        open_text = rendered[:end].replace(f"{self._mark} ", "").replace(self._mark, "")
         return open_text if kept_spaces else open_text.rstrip()

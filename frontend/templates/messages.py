@@ -74,17 +74,16 @@ def _prepare_message(message: Any, where: str, content_format: ContentFormat, ke
         raise TemplateError(f"{where} must be an object", where)
     if not isinstance(message.get("role"), str):
         raise TemplateError(f"{where}.role must be a string", f"{where}.role")
-    # Templates test for presence: a key without a value must be as good as absent.
-    prepared = {key: plain(value) for key, value in message.items() if value is not None and key != "content"}
-    if not prepared.get("tool_calls"):
-        prepared.pop("tool_calls", None)
-    else:
-        prepared["tool_calls"] = _prepare_tool_calls(prepared["tool_calls"])
-    if "content" in message or "tool_calls" in prepared:
-        content = message.get("content")
-        prepared["content"] = _prepare_content(content, f"{where}.content", content_format, keep_strings)
-    _name_reasoning(prepared)
-    return prepared
+    prepared: dict[str, Any] = {}
+    for key, value in message.items():
+        if key == "content":
+            prepared[key] = _prepare_content(value, f"{where}.content", content_format, keep_strings)
+        elif value is not None and not (key == "tool_calls" and not value):
+            # Templates test for presence: a key without a value must be as good as absent.
+            prepared[key] = _prepare_tool_calls(plain(value)) if key == "tool_calls" else plain(value)
+    if "tool_calls" in prepared and "content" not in prepared:
+        prepared["content"] = _prepare_content(None, f"{where}.content", content_format, keep_strings)
+    return _name_reasoning(prepared)
 
 
 def _prepare_content(
@@ -140,8 +139,8 @@ def _parse_arguments(arguments: Any) -> Any:
     return parsed if isinstance(parsed, dict) else arguments
 
 
-def _name_reasoning(message: dict[str, Any]) -> None:
+def _name_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     reasoning = next((message[name] for name in _REASONING_FIELDS if name in message), None)
-    if reasoning is not None:
-        message["reasoning_content"] = reasoning
-        message.setdefault("thinking", reasoning)
+    if reasoning is None:
+        return message
+    return {"thinking": reasoning, **message, "reasoning_content": reasoning}

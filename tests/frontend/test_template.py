@@ -63,6 +63,12 @@ def test_a_continued_message_ends_as_the_template_leaves_it(text: str, end: str)
     assert render(text, QUESTION, ANSWER, generate=False, continue_final_message=True).endswith(end)
 
 
+def test_a_message_that_is_shown_twice_is_left_open_where_it_is_shown_last() -> None:
+    text = "[{{ messages[-1].content }}|{{ messages[-1].content | trim }}]" + CLOSING
+    rendered = render(text, ANSWER, generate=False, continue_final_message=True)
+    assert rendered == "[OK! \n|OK! \n]<system>be nice</><assistant>OK! \n"
+
+
 def test_only_the_last_text_part_is_left_open() -> None:
     parts = {"role": "assistant", "content": ["one", "two"]}
     assert render(PARTS, parts, generate=False, continue_final_message=True) == "<one;two"

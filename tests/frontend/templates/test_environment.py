@@ -28,6 +28,7 @@ CALLS = [
         "role": "assistant",
         "content": "Let me look.",
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"city": "Zürich"}}}],
+        "reasoning": "It is about weather.",
     },
     {"role": "tool", "tool_call_id": "c1", "content": "sun"},
 ]
@@ -81,7 +82,7 @@ TOOLS_TEMPLATE = """
 """
 SHIPPED = {name: read_template(f"name:{name}", {}).text for name in shipped_names()}
 REFUSED = "refused"
-TEMPLATES = {"blocks": BLOCKS, "tools": TOOLS_TEMPLATE, **SHIPPED}
+TEMPLATES = {"dump": "{{ messages | tojson }}{{ messages }}", "blocks": BLOCKS, "tools": TOOLS_TEMPLATE, **SHIPPED}
 
 
 def theirs(text: str, messages: list[dict[str, Any]], **options: Any) -> str:
@@ -119,7 +120,7 @@ def test_renders_what_transformers_renders(
     assert outcome(ours, TEMPLATES[name], messages, **options) == expected
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"dump"}))
 @pytest.mark.parametrize("content", ["Hi there", "OK! \n", " spaces ", "", "a</think>b", "the same", "Hi there\n\nHi"])
 def test_continues_what_transformers_continues(name: str, content: str) -> None:
     messages = [{"role": "user", "content": "the same"}, {"role": "assistant", "content": content}]
