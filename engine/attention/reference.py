@@ -16,8 +16,8 @@ class _Group:
     """Rows with the same number of queries and a similar number of blocks, computed together."""
 
     tokens: Tensor  # int64 [rows * queries], where the queries lie in the batch
-    blocks: Tensor  # int64 [rows, blocks], the part of the tables that the rows can see
-    written: Tensor  # bool [rows, keys]: the position is part of the sequence
+    blocks: Tensor  # int64 [rows * blocks], the part of the tables that the rows can see
+    unwritten: Tensor  # int64: which of the rows * keys positions are beyond the end of their sequence
     visible: Tensor  # bool [rows, 1, queries, keys]: causal, and within the window
 
 
@@ -50,7 +50,7 @@ class ReferenceStep:
             self._groups[window] = self._group(window)
         output = torch.empty_like(queries)
         for group in self._groups[window]:
-            output[group.tokens] = _attend(queries[group.tokens], group, cache)
+            output.index_copy_(0, group.tokens, _attend(queries.index_select(0, group.tokens), group, cache))
         return output
 
     def _group(self, window: int | None) -> list[_Group]:
@@ -78,21 +78,28 @@ class ReferenceStep:
         width = max(last - first for first, last in ranges)
         num_queries = self._num_queries(rows[0])
 
-        firsts = torch.tensor([first for first, _ in ranges], device=device)
-        lengths = torch.tensor([batch.seq_lens_host[row] for row in rows], device=device)
         starts = torch.tensor([batch.query_starts_host[row] for row in rows], device=device)
         tokens = (starts[:, None] + torch.arange(num_queries, device=device)).flatten()
-        entries = firsts[:, None] + torch.arange(width, device=device)
+        firsts = torch.tensor([first for first, _ in ranges], device=device)[:, None]
         # Past the end of a row's table any block will do: what is not written is neither visible nor read.
-        entries = entries.clamp(max=batch.block_tables.shape[1] - 1)
-        blocks = batch.block_tables[torch.tensor(rows, device=device)[:, None], entries].long()
+        entries = (firsts + torch.arange(width, device=device)).clamp(max=batch.block_tables.shape[1] - 1)
+        blocks = batch.block_tables[torch.tensor(rows, device=device)[:, None], entries].long().flatten()
 
-        keys = firsts[:, None] * self._block_size + torch.arange(width * self._block_size, device=device)
+        keys = firsts * self._block_size + torch.arange(width * self._block_size, device=device)
         positions = batch.positions[tokens].view(len(rows), 1, num_queries, 1)
         visible = keys[:, None, None, :] <= positions
         if window is not None:
             visible &= keys[:, None, None, :] > positions - window
-        return _Group(tokens, blocks, keys < lengths[:, None], visible)
+        return _Group(tokens, blocks, self._unwritten(rows, ranges, width).to(device), visible)
+
+    def _unwritten(self, rows: list[int], ranges: list[tuple[int, int]], width: int) -> Tensor:
+        """Indices, among the gathered positions of all rows, of those beyond a row's sequence; found on the host."""
+        count = width * self._block_size
+        used = [
+            self._batch.seq_lens_host[row] - first * self._block_size
+            for row, (first, _) in zip(rows, ranges, strict=True)
+        ]
+        return torch.cat([torch.arange(at * count + length, (at + 1) * count) for at, length in enumerate(used)])
 
 
 def _attend(queries: Tensor, group: _Group, cache: KvCache) -> Tensor:
@@ -105,17 +112,17 @@ def _attend(queries: Tensor, group: _Group, cache: KvCache) -> Tensor:
     query = query.reshape(rows, kv_heads, shared * num_queries, head_dim)
     mask = group.visible.expand(rows, shared, num_queries, -1).reshape(rows, 1, shared * num_queries, -1)
     output = functional.scaled_dot_product_attention(
-        query, _gather(cache.keys, group), _gather(cache.values, group), attn_mask=mask
+        query, _gather(cache.keys, group, rows), _gather(cache.values, group, rows), attn_mask=mask
     )
     output = output.view(rows, kv_heads, shared, num_queries, head_dim).permute(0, 3, 1, 2, 4)
     return output.reshape(rows * num_queries, heads, head_dim)
 
 
-def _gather(cache: Tensor, group: _Group) -> Tensor:
+def _gather(cache: Tensor, group: _Group, rows: int) -> Tensor:
     """The group's blocks as [rows, kv_heads, keys, head_dim], with zeros where the sequence has nothing.
 
     A recycled block may hold NaN from a broken request; masking alone does not stop it, since 0 * NaN is NaN.
     """
-    states = cache[group.blocks].flatten(1, 2)
-    states.masked_fill_(~group.written[:, :, None, None], 0.0)
-    return states.transpose(1, 2)
+    states = cache.index_select(0, group.blocks).flatten(0, 1)
+    states.index_fill_(0, group.unwritten, 0.0)
+    return states.view(rows, -1, *states.shape[1:]).transpose(1, 2)
