@@ -46,9 +46,10 @@ class Target:
 
     def curl(self, model: str | None) -> str:
         """Return a command that asks the model something; works when pasted into a shell."""
-        body: dict[str, object] = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
-        if model:
-            body = {"model": model, **body}
+        question = [{"role": "user", "content": "What is the capital of France?"}]
+        body: dict[str, object] = {"model": model} if model else {}
+        # Greedy: a small model at temperature 1 makes a poor first impression.
+        body |= {"messages": question, "temperature": 0}
         parts = ["curl", "-s"]
         if self.config.uds:
             parts += ["--unix-socket", shlex.quote(self.config.uds)]
