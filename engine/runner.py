@@ -140,11 +140,13 @@ class Runner:
 
     def warm_up(self, num_tokens: int) -> None:
         """Run a prefill of ``num_tokens`` and a decode once, so that the first request does not pay for lazy set-up."""
-        request = Request(key="warm-up", prompt=[0] * (num_tokens + 1), max_tokens=1)
+        request = Request(key="warm-up", prompt=[0] * num_tokens, max_tokens=1)
+        request.slot = 0
+        self.admit(request, Sampling(max_tokens=1))
         table = tuple(range(-(-num_tokens // BLOCK_SIZE)))
         for start, count in ((0, num_tokens - 1), (num_tokens - 1, 1)):
-            self._known_tables[0] = ()
-            row = Row(request, 0, start, count, True, table, [0] * count, 0)
+            is_last = start + count == num_tokens
+            row = Row(request, 0, start, count, is_last, table, [0] * count, request.slot)
             self.fetch(self.sample(self.forward(Plan((row,), (), (), ()), [None])))
 
     def _update_tables(self, rows: Sequence[Row]) -> None:

@@ -1,7 +1,9 @@
 """The decoder of the Llama family in torch: Llama, Mistral, Qwen2, Qwen3 and what shares their shape."""
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -81,7 +83,7 @@ class Decoder:
         """Create the KV cache, zeroed; called once, before the first ``forward``."""
         shape = (num_blocks, BLOCK_SIZE, self.config.num_kv_heads, self.config.head_dim)
         like = self._embeddings
-        self._caches = [KvCache(like.new_zeros(shape), like.new_zeros(shape)) for _ in self._layers]
+        self._caches = [KvCache(_zeros(shape, like), _zeros(shape, like)) for _ in self._layers]
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
@@ -92,6 +94,16 @@ class Decoder:
         for layer, cache in zip(self._layers, self._caches, strict=True):
             x = layer(x, rotation, attend, cache)
         return self._head(self._norm(x[batch.logit_indices])).float()
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros of the same dtype and device as ``like``; on a CPU, memory that costs nothing until it is written."""
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    # torch fills with zeros, which touches every page of a pool that may never be used; the system hands out zeroed
+    # pages on first use.
+    pages = np.zeros(math.prod(shape) * like.element_size(), dtype=np.uint8)
+    return torch.from_numpy(pages).view(like.dtype).view(shape)
 
 
 def _build_layer(config: ModelConfig, weights: dict[str, Tensor], layer: int) -> DecoderLayer:
