@@ -64,9 +64,6 @@ class EngineConfig:
     max_logprobs: int = option(
         integer(0), 20, group=_MODEL, help="most alternatives a request may ask for at a position"
     )
-    seed: int | None = option(
-        integer(0), None, group=_MODEL, help="makes the random weights of --load-format dummy repeatable"
-    )
     block_size: int = option(
         integer(16, 16), 16, group=_CACHE, help="tokens per block; only 16 so far", aliases=("--page-size",)
     )

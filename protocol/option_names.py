@@ -28,7 +28,6 @@ ENGINE_OPTIONS = frozenset(
         "quantization",
         "revision",
         "scheduling_policy",
-        "seed",
         "shutdown_timeout",
         "threads",
         "warmup",
