@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pagewire.engine.sampling.primitives import count_above, on_device, passes
 from pagewire.engine.sampling.truncate import largest_tokens
 from pagewire.protocol.messages import LOGPROB_FLOOR
-
-# Rows of one pass: bounds the temporary copies of the logits (64 rows of 150,000 are 40 MB).
-_ROWS_PER_PASS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +44,8 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: Sequence[int]) ->
 
     ``num_top`` says how many alternatives each row wants. Values are at least ``LOGPROB_FLOOR``, never NaN.
     """
-    passes = [
-        _one_pass(logits[start : start + _ROWS_PER_PASS], token_ids[start : start + _ROWS_PER_PASS], max(num_top))
-        for start in range(0, len(logits), _ROWS_PER_PASS)
-    ]
-    chosen, ranks, top_ids, top = (torch.cat(parts) for parts in zip(*passes, strict=True))
+    parts = [_one_pass(logits[part], token_ids[part], max(num_top)) for part in passes(len(logits), logits)]
+    chosen, ranks, top_ids, top = (torch.cat(columns) for columns in zip(*parts, strict=True))
     return Logprobs(tuple(num_top), chosen, ranks, top_ids, top)
 
 
@@ -61,9 +56,11 @@ def prompt_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> Logprobs
 
 def _one_pass(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     at = token_ids[:, None]
-    ranks = (logits > logits.gather(-1, at)).sum(-1) + 1
+    ranks = count_above(logits, logits.gather(-1, at)) + 1
     values = logits.log_softmax(-1)
-    top_ids = largest_tokens(logits.nan_to_num(), min(num_top, logits.shape[-1])) if num_top else at[:, :0]
+    top_ids = at[:, :0]
+    if num_top:
+        top_ids = on_device(largest_tokens(values.nan_to_num(-torch.inf), num_top), logits.device)
     return _finite(values.gather(-1, at)[:, 0]), ranks, top_ids, _finite(values.gather(-1, top_ids))
 
 

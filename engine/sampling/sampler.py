@@ -17,21 +17,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pagewire.engine.sampling.adjust import Adjustments
 from pagewire.engine.sampling.draw import draw_any, draw_kept
 from pagewire.engine.sampling.logprobs import Logprobs, token_logprobs
-from pagewire.engine.sampling.noise import Noise
-from pagewire.engine.sampling.primitives import argmax, on_device
+from pagewire.engine.sampling.noise import Noise, keys
+from pagewire.engine.sampling.primitives import Ints, argmax, on_device, passes
 from pagewire.engine.sampling.truncate import Limits, kept_tokens
 from pagewire.protocol.messages import Sampling
 
 # Below this temperature the most likely token wins with near certainty, and dividing by it would only lose precision.
 GREEDY_BELOW = 1e-5
-
-_Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,51 +93,54 @@ class Sampler:
         ``positions`` count each request's generated tokens: 0 for its first.
         """
         at, where = np.asarray(slots, np.int64), np.asarray(positions, np.int64)
-        token_ids = torch.empty(len(at), dtype=torch.int64, device=self._device)
-        finite = torch.empty(len(at), dtype=torch.bool, device=self._device)
         greedy, truncated = self._greedy[at], self._truncated[at]
-        for members, choose in (
+        kinds = (
             (greedy, self._most_likely),
             (~greedy & truncated, self._draw_kept),
             (~greedy & ~truncated, self._draw_any),
-        ):
-            group = np.flatnonzero(members)
-            if len(group):
+        )
+        token_ids = torch.empty(len(at), dtype=torch.int64, device=self._device)
+        finite = torch.empty(len(at), dtype=torch.bool, device=self._device)
+        for members, choose in kinds:
+            if members.all():
+                token_ids, finite = choose(self._adjusted(logits, at, where), at, where)
+            elif members.any():
+                group = np.flatnonzero(members)
                 rows = on_device(group, self._device)
-                adjusted = self._adjusted(logits, rows, at[group], where[group])
-                token_ids[rows], finite[rows] = choose(adjusted, at[group], where[group])
+                chosen = logits.index_select(0, rows)
+                token_ids[rows], finite[rows] = choose(
+                    self._adjusted(chosen, at[group], where[group], copied=True), at[group], where[group]
+                )
         return self._with_logprobs(logits, token_ids, finite, self._num_logprobs[at])
 
-    def _adjusted(self, logits: Tensor, rows: Tensor, slots: _Ints, positions: _Ints) -> Tensor:
-        """The logits of some rows after the changes to single tokens; copied only if they change or are not all."""
-        change = self._adjustments.needed(slots, positions).any()
-        if len(rows) < len(logits):
-            logits = logits.index_select(0, rows)
-        elif change:
-            logits = logits.clone()
-        if change:
+    def _adjusted(self, logits: Tensor, slots: Ints, positions: Ints, copied: bool = False) -> Tensor:
+        """The logits after the changes to single tokens; a copy if there are any."""
+        if self._adjustments.needed(slots, positions).any():
+            logits = logits if copied else logits.clone()
             self._adjustments.apply(logits, slots, positions)
         return logits
 
-    def _most_likely(self, logits: Tensor, slots: _Ints, positions: _Ints) -> tuple[Tensor, Tensor]:
+    def _most_likely(self, logits: Tensor, slots: Ints, positions: Ints) -> tuple[Tensor, Tensor]:
         tokens = argmax(logits)
         return tokens, logits.gather(-1, tokens[:, None])[:, 0].isfinite()
 
-    def _draw_kept(self, logits: Tensor, slots: _Ints, positions: _Ints) -> tuple[Tensor, Tensor]:
+    def _draw_kept(self, logits: Tensor, slots: Ints, positions: Ints) -> tuple[Tensor, Tensor]:
         largest = logits.amax(-1, keepdim=True)
         limits = Limits(self._temperature[slots], self._top_k[slots], self._top_p[slots], self._min_p[slots])
-        candidates = kept_tokens(logits, largest, limits)
-        keys = self._noise.keys(self._seeds[slots], positions)
-        return draw_kept(candidates, keys, self._noise, len(logits)), largest[:, 0].isfinite()
+        tokens = draw_kept(kept_tokens(logits, largest, limits), keys(self._seeds[slots], positions), self._noise)
+        return on_device(tokens, self._device), largest[:, 0].isfinite()
 
-    def _draw_any(self, logits: Tensor, slots: _Ints, positions: _Ints) -> tuple[Tensor, Tensor]:
+    def _draw_any(self, logits: Tensor, slots: Ints, positions: Ints) -> tuple[Tensor, Tensor]:
         largest = logits.amax(-1, keepdim=True)
-        scale = on_device((1.0 / self._temperature[slots]).astype(np.float32), self._device)
-        scaled = (logits - largest).mul_(scale[:, None])
-        keys = self._noise.keys(self._seeds[slots], positions)
-        return draw_any(scaled, keys, self._noise), largest[:, 0].isfinite()
+        scale = on_device((1.0 / self._temperature[slots]).astype(np.float32), self._device)[:, None]
+        row_keys = keys(self._seeds[slots], positions)
+        tokens = [
+            draw_any((logits[part] - largest[part]).mul_(scale[part]), row_keys[part], self._noise)
+            for part in passes(len(logits), logits)
+        ]
+        return on_device(np.concatenate(tokens), self._device), largest[:, 0].isfinite()
 
-    def _with_logprobs(self, logits: Tensor, token_ids: Tensor, finite: Tensor, num_top: _Ints) -> Sampled:
+    def _with_logprobs(self, logits: Tensor, token_ids: Tensor, finite: Tensor, num_top: Ints) -> Sampled:
         asking = np.flatnonzero(num_top >= 0)
         if not len(asking):
             return Sampled(token_ids, finite)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pagewire.engine.sampling.primitives import on_device, sort_descending, where_at_least
+from pagewire.engine.sampling.primitives import Floats, Ints, on_device, passes, pick, sort_descending, where_at_least
 
 # Probabilities are summed as integers: exact, hence equal in every order and batch. A row's sum stays below 2^63 for
 # vocabularies below 2^23; sums over several rows may wrap, their differences are right all the same.
@@ -28,21 +28,21 @@ _MARGIN = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Temperature and truncation of some rows, host arrays [rows]: top_k 0, top_p 1 and min_p 0 are off."""
+    """Temperature and truncation of some rows, [rows] each: top_k 0, top_p 1 and min_p 0 are off."""
 
-    temperature: NDArray[np.float64]
-    top_k: NDArray[np.int64]
-    top_p: NDArray[np.float64]
-    min_p: NDArray[np.float64]
+    temperature: Floats
+    top_k: Ints
+    top_p: Floats
+    min_p: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Tokens that may be drawn, flat over the rows and sorted by row."""
+    """Tokens that may be drawn, [candidates] each, flat over the rows and sorted by row."""
 
-    rows: Tensor  # int64 [candidates]
-    token_ids: Tensor  # int64 [candidates]
-    values: Tensor  # float64 [candidates]: (logit - largest logit of the row) / temperature
+    rows: Ints
+    token_ids: Ints
+    values: Floats  # (logit - largest logit of the row) / temperature
 
 
 def kept_tokens(logits: Tensor, largest: Tensor, limits: Limits) -> Candidates:
@@ -50,72 +50,72 @@ def kept_tokens(logits: Tensor, largest: Tensor, limits: Limits) -> Candidates:
 
     ``largest`` is each row's largest logit, [rows, 1]. A row whose logits are not numbers gets no candidate.
     """
-    device, (num_rows, vocab_size) = logits.device, logits.shape
+    num_rows, vocab_size = logits.shape
+    tops = largest[:, 0].double().cpu().numpy()
     log_sums = _log_sums(logits, largest, limits)
-    rows, token_ids = where_at_least(logits, _cuts(logits, largest, log_sums, limits))
-    rows, token_ids = sort_descending(rows, token_ids, logits[rows, token_ids], vocab_size)
-    scale = on_device(1.0 / limits.temperature, device)
-    values = (logits[rows, token_ids].double() - largest[rows, 0].double()) * scale[rows]
+    cuts = on_device(_cuts(logits, tops, log_sums, limits)[:, None], logits.device)
+    rows, token_ids = where_at_least(logits, cuts)
+    rows, token_ids = sort_descending(rows, token_ids, pick(logits, rows, token_ids), vocab_size)
+    values = (pick(logits, rows, token_ids) - tops[rows]) / limits.temperature[rows]
 
-    starts = torch.searchsorted(rows, torch.arange(num_rows + 1, device=device))
-    places = torch.arange(len(rows), device=device) - starts[rows]
-    counts = on_device(np.where(limits.top_k > 0, limits.top_k, vocab_size), device)
-    keep = places < counts[rows]
-    keep &= values >= on_device(_log(limits.min_p), device)[rows]
+    starts = np.searchsorted(rows, np.arange(num_rows + 1))
+    counts = np.where(limits.top_k > 0, limits.top_k, vocab_size)
+    keep = np.arange(len(rows)) - starts[rows] < counts[rows]
+    keep &= values >= _log(limits.min_p)[rows]
     if (limits.top_p < 1.0).any():
-        ends = torch.minimum(starts[:-1] + counts, starts[1:])
-        totals = torch.where(counts < vocab_size, torch.nan, log_sums.exp() * _FIXED_POINT)
-        keep &= _before_share(rows, values, starts[:-1], ends, totals, on_device(limits.top_p, device))
+        ends = np.minimum(starts[:-1] + counts, starts[1:])
+        keep &= _before_share(rows, values, starts[:-1], ends, log_sums, limits)
     return Candidates(rows[keep], token_ids[keep], values[keep])
 
 
-def largest_tokens(logits: Tensor, count: int) -> Tensor:
-    """The ids of each row's ``count`` largest logits, int64 [rows, count], equal ones by rising id.
+def largest_tokens(logits: Tensor, count: int) -> Ints:
+    """The ids of each row's ``count`` largest logits, [rows, count], equal ones by rising id.
 
     Rows must not contain NaN; ``count`` is at most the vocabulary.
     """
     num_rows, vocab_size = logits.shape
-    rows, token_ids = where_at_least(logits, _lower_bound_of_kth(logits, np.full(num_rows, count)))
-    rows, token_ids = sort_descending(rows, token_ids, logits[rows, token_ids], vocab_size)
-    starts = torch.searchsorted(rows, torch.arange(num_rows, device=logits.device))
-    return token_ids[starts[:, None] + torch.arange(count, device=logits.device)]
+    cuts = on_device(_lower_bounds_of_kth(logits, np.full(num_rows, count))[:, None], logits.device)
+    rows, token_ids = where_at_least(logits, cuts)
+    rows, token_ids = sort_descending(rows, token_ids, pick(logits, rows, token_ids), vocab_size)
+    starts = np.searchsorted(rows, np.arange(num_rows))
+    return token_ids[starts[:, None] + np.arange(count)]
 
 
-def _log_sums(logits: Tensor, largest: Tensor, limits: Limits) -> Tensor:
-    """log of the sum of exp((logit - largest) / temperature), float64 [rows]; 0 for rows that don't need it.
+def _log_sums(logits: Tensor, largest: Tensor, limits: Limits) -> Floats:
+    """log of the sum of exp((logit - largest) / temperature), [rows]; 0 for rows that don't need it.
 
     Only top_p without top_k counts a share of the whole vocabulary.
     """
-    sums = torch.zeros(len(logits), dtype=torch.float64, device=logits.device)
+    sums = np.zeros(len(logits))
     needing = np.flatnonzero((limits.top_p < 1.0) & (limits.top_k == 0))
     if len(needing):
         rows = on_device(needing, logits.device)
-        scale = on_device((1.0 / limits.temperature[needing]).astype(np.float32), logits.device)
-        scaled = (logits[rows] - largest[rows]).mul_(scale[:, None])
-        sums[rows] = -scaled.softmax(-1).amax(-1).double().log()
+        scale = on_device((1.0 / limits.temperature[needing]).astype(np.float32), logits.device)[:, None]
+        probabilities = [
+            (logits.index_select(0, rows[part]) - largest[rows[part]]).mul_(scale[part]).softmax(-1).amax(-1)
+            for part in passes(len(needing), logits)
+        ]
+        sums[needing] = -np.log(torch.cat(probabilities).double().cpu().numpy())
     return sums
 
 
-def _cuts(logits: Tensor, largest: Tensor, log_sums: Tensor, limits: Limits) -> Tensor:
-    """A logit for each row, float32 [rows, 1], below which nothing is kept.
+def _cuts(logits: Tensor, tops: Floats, log_sums: Floats, limits: Limits) -> NDArray[np.float32]:
+    """A logit for each row, [rows], below which nothing is kept.
 
     All tokens below a share of (1 - top_p) / vocab together have less than 1 - top_p, so top_p keeps none of them.
     With top_k the cut must leave all k tokens, because top_p counts shares of their sum.
     """
-    device = logits.device
-    by_share = on_device(_log((1.0 - limits.top_p) / logits.shape[-1]), device) + log_sums
-    values = torch.maximum(by_share, on_device(_log(limits.min_p), device)) - _MARGIN
-    cuts = largest + (values * on_device(limits.temperature, device)).float()[:, None]
+    by_share = _log((1.0 - limits.top_p) / logits.shape[-1]) + log_sums
+    cuts = tops + (np.maximum(by_share, _log(limits.min_p)) - _MARGIN) * limits.temperature
     by_count = np.flatnonzero(limits.top_k > 0)
     if len(by_count):
-        rows = on_device(by_count, device)
-        chosen = logits if len(by_count) == len(logits) else logits[rows]
-        cuts[rows] = _lower_bound_of_kth(chosen, limits.top_k[by_count])
-    return cuts
+        some = logits if len(by_count) == len(logits) else logits[on_device(by_count, logits.device)]
+        cuts[by_count] = _lower_bounds_of_kth(some, limits.top_k[by_count])
+    return cuts.astype(np.float32)
 
 
-def _lower_bound_of_kth(logits: Tensor, counts: NDArray[np.int64]) -> Tensor:
-    """A value not above the ``counts[row]``-th largest logit of each row, and close to it, [rows, 1].
+def _lower_bounds_of_kth(logits: Tensor, counts: Ints) -> NDArray[np.float32]:
+    """A value not above the ``counts[row]``-th largest logit of each row, and close to it, [rows].
 
     The vocabulary is split into groups: the k-th largest of the groups' maxima has k logits not below it.
     """
@@ -123,23 +123,26 @@ def _lower_bound_of_kth(logits: Tensor, counts: NDArray[np.int64]) -> Tensor:
     group_size = max(1, logits.shape[-1] // (_GROUPS_PER_TOKEN * most))
     num_groups = logits.shape[-1] // group_size
     maxima = logits[:, : num_groups * group_size].unflatten(-1, (group_size, num_groups)).amax(1)
-    return maxima.topk(most, -1).values.gather(-1, on_device(counts - 1, logits.device)[:, None])
+    falling: NDArray[np.float32] = maxima.topk(most, -1).values.cpu().numpy()
+    return falling[np.arange(len(counts)), counts - 1]
 
 
-def _before_share(rows: Tensor, values: Tensor, starts: Tensor, ends: Tensor, totals: Tensor, top_p: Tensor) -> Tensor:
-    """Which candidates, bool [candidates], have less than the share top_p before them; the first of a row always.
+def _before_share(
+    rows: Ints, values: Floats, starts: Ints, ends: Ints, log_sums: Floats, limits: Limits
+) -> NDArray[np.bool_]:
+    """Which candidates have less than the share top_p before them, [candidates]; the first of a row always.
 
-    ``starts`` and ``ends`` bound each row's candidates; ``totals`` is what the share is of, NaN for the sum of these.
+    ``starts`` and ``ends`` bound the candidates of each row that top_k leaves.
     """
-    weights = (values.exp() * _FIXED_POINT).long()
-    sums = torch.cat([weights.new_zeros(1), weights.cumsum(0)])  # sums[i]: everything before candidate i
+    weights = (np.exp(values) * _FIXED_POINT).astype(np.int64)
+    sums = np.concatenate([[0], np.cumsum(weights)])  # sums[i]: everything before candidate i
     before = sums[:-1] - sums[starts][rows]
-    totals = torch.where(totals.isnan(), (sums[ends] - sums[starts]).double(), totals)
-    limit = torch.where(top_p < 1.0, top_p * totals, torch.inf)
-    return (before < limit[rows]) | (before == 0)
+    totals = np.where(limits.top_k > 0, sums[ends] - sums[starts], np.exp(log_sums) * _FIXED_POINT)
+    shares = np.where(limits.top_p < 1.0, limits.top_p * totals, np.inf)
+    return (before < shares[rows]) | (before == 0)
 
 
-def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log(values: Floats) -> Floats:
     """The logarithm, with -inf for 0."""
     with np.errstate(divide="ignore"):
         return np.log(values)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagewire.engine.sampling.noise import Noise, exponential
+from pagewire.engine.sampling.noise import Noise, exponential, keys
 from pagewire.engine.sampling.sampler import GREEDY_BELOW
 from pagewire.protocol.messages import Sampling
 
@@ -59,6 +59,6 @@ def choose(logits: Row, sampling: Sampling, position: int) -> int:
     if sampling.temperature < GREEDY_BELOW:
         return int(logits.argmax())
     noise = Noise(len(logits), torch.device("cpu"))
-    keys = noise.keys(np.array([sampling.seed % 2**64], np.uint64), np.array([position]))
-    gumbel = -exponential(noise.every_token(keys)[0]).log().numpy()
+    row = keys(np.array([sampling.seed % 2**64], np.uint64), np.array([position]))
+    gumbel = -np.log(exponential(noise.of_all_tokens(row)[0].numpy()))
     return max(kept(logits, sampling), key=lambda token: logits[token] / sampling.temperature + gumbel[token])

@@ -1,7 +1,3 @@
-import math
-
-import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
