@@ -38,7 +38,7 @@ async def start_server(engine: FakeEngine) -> AsyncIterator[StartServer]:
             listener = Listener(app, config, port=0)
             await listener.open()
             stack.push_async_callback(listener.close)
-            http = await stack.enter_async_context(aiohttp.ClientSession())
+            http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)))
             server = Server(f"http://127.0.0.1:{listener.port}", app[FRONTEND], listener, http)
             if with_engine:
                 await until(lambda: server.frontend.not_ready() is None)
