@@ -83,6 +83,7 @@ def parse_config(values: Mapping[str, Any]) -> ModelConfig:
     if heads % kv_heads:
         raise ModelError(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
     layers = _size(values, "num_hidden_layers")
+    head_dim = int(values.get("head_dim") or (128 if kind == "qwen3" else hidden // heads))
     return ModelConfig(
         architecture=kind,
         vocab_size=_size(values, "vocab_size"),
@@ -91,10 +92,10 @@ def parse_config(values: Mapping[str, Any]) -> ModelConfig:
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_heads,
-        head_dim=int(values.get("head_dim") or (128 if kind == "qwen3" else hidden // heads)),
+        head_dim=head_dim,
         max_position=_size(values, "max_position_embeddings"),
         norm_eps=float(values.get("rms_norm_eps", 1e-6)),
-        rope=_rope(values),
+        rope=_rope(values, head_dim),
         windows=_windows(kind, values, layers),
         tied_embeddings=bool(values.get("tie_word_embeddings", False)),
         qkv_bias=bias or kind == "qwen2",
@@ -136,7 +137,7 @@ def _dtype(values: Mapping[str, Any]) -> str:
     return name
 
 
-def _rope(values: Mapping[str, Any]) -> RopeConfig:
+def _rope(values: Mapping[str, Any], head_dim: int) -> RopeConfig:
     # Files of transformers 5 say `rope_parameters`, older ones `rope_scaling` with `rope_theta` beside it.
     given = dict(values.get("rope_scaling") or values.get("rope_parameters") or {})
     if any(isinstance(value, Mapping) for value in given.values()):
@@ -148,6 +149,8 @@ def _rope(values: Mapping[str, Any]) -> RopeConfig:
         raise ModelError(f"partial_rotary_factor {given['partial_rotary_factor']} is not supported, only 1.0")
     theta = float(given.get("rope_theta") or values.get("rope_theta") or DEFAULT_ROPE_THETA)
     factors = tuple(given.get("factors", ()))
+    if kind == "factors" and len(factors) != head_dim // 2:
+        raise ModelError(f"the rope has {len(factors)} frequency factors, expected {head_dim // 2}")
     return RopeConfig(theta, kind, _rope_scaling(kind, given, values), factors)
 
 

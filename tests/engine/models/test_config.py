@@ -93,6 +93,7 @@ def test_layer_types_decide_which_layers_have_the_window() -> None:
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope type 'dynamic' is not supported"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "needs the number low_freq_factor"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "per layer type"),
+        ({"rope_parameters": {"rope_type": "factors", "factors": [1.0]}}, "1 frequency factors, expected 4"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config 'gptq'"),

@@ -1,6 +1,8 @@
 """What frontends are told comes from the files of the model, newest form first."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,22 @@ def test_generation_defaults_are_the_sampling_values_that_are_set(directory: Dir
     )
 
     assert directory.describe().generation_defaults == {"temperature": 0.6, "top_k": 20}
+
+
+def test_neither_loading_nor_describing_a_gguf_file_waits_for_the_import_of_transformers(tmp_path: Path) -> None:
+    path = gguf_file.write_model(tmp_path / "tiny.gguf", tiny.make_reference(tiny.CONFIGS["qwen2"]))
+    program = f"""
+import sys, torch
+from pagewire.engine.models.describe import describe_model
+from pagewire.engine.models.files import resolve_model
+from pagewire.engine.models.loader import load_config, load_model
+files = resolve_model({str(path)!r})
+load_model(files, "auto", torch.device("cpu"))
+describe_model(files, load_config(files), torch.bfloat16, created=1)
+sys.exit("transformers" in sys.modules)
+"""
+
+    assert subprocess.run([sys.executable, "-c", program], timeout=100).returncode == 0
 
 
 def test_a_directory_without_any_tokenizer_is_refused(directory: Directory) -> None:
