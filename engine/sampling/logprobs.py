@@ -44,7 +44,8 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: Sequence[int]) ->
 
     ``num_top`` says how many alternatives each row wants. Values are at least ``LOGPROB_FLOOR``, never NaN.
     """
-    parts = [_one_pass(logits[part], token_ids[part], max(num_top)) for part in passes(len(logits), logits)]
+    most = min(max(num_top), logits.shape[-1])
+    parts = [_one_pass(logits[part], token_ids[part], most) for part in passes(len(logits), logits)]
     chosen, ranks, top_ids, top = (torch.cat(columns) for columns in zip(*parts, strict=True))
     return Logprobs(tuple(num_top), chosen, ranks, top_ids, top)
 

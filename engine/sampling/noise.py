@@ -78,7 +78,9 @@ def exponential(words: Words) -> Floats:
 
     Falls as the word rises, is never below u, and lies within [2^-33, 33 log 2].
     """
-    return -np.log1p((words - (2.0**31 - 0.5)) / _RANGE)
+    uniform: Floats = (2.0**31 - 0.5 - words.astype(np.float64)) / _RANGE
+    variates: Floats = -np.log1p(-uniform)
+    return variates
 
 
 def may_arrive_within(time: float, words: Tensor, rates: Tensor) -> tuple[Ints, Ints]:
@@ -87,6 +89,6 @@ def may_arrive_within(time: float, words: Tensor, rates: Tensor) -> tuple[Ints, 
     ``words`` come from ``of_all_tokens``, ``rates`` are probabilities, float32 [rows, vocab]. The exponential is never
     below its u, so u <= time * rate is necessary.
     """
-    margin = 1024.0  # covers float32 rounding of the words, whose spacing is at most 256
+    margin = 1024.0  # covers float32 rounding, at most 256 for each of word and product
     lead = words.to(torch.float32).add_(rates, alpha=time * _RANGE)
     return where_at_least(lead, lead.new_full((1, 1), 2.0**31 - margin))

@@ -52,6 +52,7 @@ def kept_tokens(logits: Tensor, largest: Tensor, limits: Limits) -> Candidates:
     """
     num_rows, vocab_size = logits.shape
     tops = largest[:, 0].double().cpu().numpy()
+    tops = np.where(np.isfinite(tops), tops, np.nan)  # nothing is ever at least NaN
     log_sums = _log_sums(logits, largest, limits)
     cuts = on_device(_cuts(logits, tops, log_sums, limits)[:, None], logits.device)
     rows, token_ids = where_at_least(logits, cuts)
@@ -78,7 +79,8 @@ def largest_tokens(logits: Tensor, count: int) -> Ints:
     rows, token_ids = where_at_least(logits, cuts)
     rows, token_ids = sort_descending(rows, token_ids, pick(logits, rows, token_ids), vocab_size)
     starts = np.searchsorted(rows, np.arange(num_rows))
-    return token_ids[starts[:, None] + np.arange(count)]
+    best: Ints = token_ids[starts[:, None] + np.arange(count)]
+    return best
 
 
 def _log_sums(logits: Tensor, largest: Tensor, limits: Limits) -> Floats:
@@ -111,7 +113,7 @@ def _cuts(logits: Tensor, tops: Floats, log_sums: Floats, limits: Limits) -> NDA
     if len(by_count):
         some = logits if len(by_count) == len(logits) else logits[on_device(by_count, logits.device)]
         cuts[by_count] = _lower_bounds_of_kth(some, limits.top_k[by_count])
-    return cuts.astype(np.float32)
+    return np.where(np.isnan(tops), np.nan, cuts).astype(np.float32)
 
 
 def _lower_bounds_of_kth(logits: Tensor, counts: Ints) -> NDArray[np.float32]:
@@ -122,7 +124,7 @@ def _lower_bounds_of_kth(logits: Tensor, counts: Ints) -> NDArray[np.float32]:
     most = int(counts.max())
     group_size = max(1, logits.shape[-1] // (_GROUPS_PER_TOKEN * most))
     num_groups = logits.shape[-1] // group_size
-    maxima = logits[:, : num_groups * group_size].unflatten(-1, (group_size, num_groups)).amax(1)
+    maxima = logits[:, : num_groups * group_size].view(-1, group_size, num_groups).amax(1)
     falling: NDArray[np.float32] = maxima.topk(most, -1).values.cpu().numpy()
     return falling[np.arange(len(counts)), counts - 1]
 
@@ -139,7 +141,8 @@ def _before_share(
     before = sums[:-1] - sums[starts][rows]
     totals = np.where(limits.top_k > 0, sums[ends] - sums[starts], np.exp(log_sums) * _FIXED_POINT)
     shares = np.where(limits.top_p < 1.0, limits.top_p * totals, np.inf)
-    return (before < shares[rows]) | (before == 0)
+    kept: NDArray[np.bool_] = (before < shares[rows]) | (before == 0)
+    return kept
 
 
 def _log(values: Floats) -> Floats:
