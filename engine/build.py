@@ -45,7 +45,7 @@ def build_engine(config: EngineConfig) -> Engine:
     files = resolve_model(config.model, config.revision)
     shape = load_config(files)
     logger.info("loading %s on %s", files.path, device.name)
-    model = load_model(files, config.dtype, device.torch)
+    model = load_model(files, config.dtype, device.torch, dummy=config.load_format == "dummy")
     described = describe_model(files, shape, resolve_dtype(shape, config.dtype), created=int(time.time()))
     limits = _decide_limits(config, shape, model, device)
     model.allocate_kv(limits.num_blocks)

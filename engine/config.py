@@ -105,7 +105,10 @@ class EngineConfig:
         aliases=("--chunked-prefill-size",),
     )
     scheduling_policy: SchedulingPolicy = option(
-        choice(SchedulingPolicy), "fcfs", group=_SCHEDULING, help="first come, or lowest priority number, first served"
+        choice(SchedulingPolicy),
+        "priority",
+        group=_SCHEDULING,
+        help="lowest priority number first, then first come; or first come alone",
     )
     max_num_queued_reqs: int = option(
         integer(0),
