@@ -3,6 +3,8 @@
 // the multipliers busy.
 #pragma once
 
+#include <cmath>
+
 #include "kv_cache.h"
 
 namespace pagewire {
@@ -10,7 +12,7 @@ namespace pagewire {
 constexpr int kGroupBlocks = 4;
 constexpr int kGroupTokens = kGroupBlocks * kBlockTokens;
 constexpr int kMaxHeads = 4;     // query heads computed together; more are done in several passes
-constexpr int kMaxHeadDim = 256;
+constexpr float kHidden = -1e30f;  // score of a key that is not seen; finite, so that differences are never NaN
 
 // The part of a sequence that a query sees, and where it lies.
 struct Span {
@@ -103,7 +105,7 @@ PW_INLINE void group_softmax(f32x16 (&scores)[kGroupBlocks], int first, const Sp
         const i32x16 lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
         for (int b = 0; b < kGroupBlocks; b++) {
             const i32x16 position = lane + (first + b * kBlockTokens);
-            scores[b] = (position >= span.begin) & (position < span.end) ? scores[b] : splat(-INFINITY);
+            scores[b] = (position >= span.begin) & (position < span.end) ? scores[b] : splat(kHidden);
         }
     }
     const float largest = reduce_max(maximum(maximum(scores[0], scores[1]), maximum(scores[2], scores[3])));
@@ -118,7 +120,7 @@ PW_INLINE void group_softmax(f32x16 (&scores)[kGroupBlocks], int first, const Sp
     f32x16 total{};
 #pragma GCC unroll 4
     for (int b = 0; b < kGroupBlocks; b++) {
-        const f32x16 weight = exp2(scores[b] - splat(part.maximum[g]));
+        const f32x16 weight = exp2_coarse(scores[b] - splat(part.maximum[g]));
         total += weight;
         store_bf16(weights + b * kBlockTokens, weight);
     }

@@ -88,7 +88,7 @@ PW_INLINE void strip_softmax(float* scores, bf16* weights, int width, int begin,
     const i32x16 lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     auto mask = [&](int i) {
         i32x16 position = lane + i;
-        store(scores + i, (position >= begin) & (position < end) ? load(scores + i) : splat(-INFINITY));
+        store(scores + i, (position >= begin) & (position < end) ? load(scores + i) : splat(kHidden));
     };
     for (int i = 0; i < begin; i += 16) mask(i);
     for (int i = end / 16 * 16; i < width; i += 16) mask(i);
@@ -109,7 +109,7 @@ PW_INLINE void strip_softmax(float* scores, bf16* weights, int width, int begin,
     const f32x16 shift = splat(largest_so_far);
     f32x16 total[2] = {};
     for (int i = 0; i < width; i += 32) {
-        const f32x16 first = exp2(load(scores + i) - shift), second = exp2(load(scores + i + 16) - shift);
+        const f32x16 first = exp2_coarse(load(scores + i) - shift), second = exp2_coarse(load(scores + i + 16) - shift);
         total[0] += first;
         total[1] += second;
         store_bf16(weights + i, first);

@@ -48,7 +48,7 @@ PW_INLINE void rms_norm(const float* x, const float* weight, float eps, int n, f
 }
 
 // Rotates one head in place: dimension i is paired with dimension i + dim / 2.
-PW_INLINE void rotate(float* head, const float* cos, const float* sin, int dim) {
+PW_INLINE void rotate(float* __restrict head, const float* __restrict cos, const float* __restrict sin, int dim) {
     const int half = dim / 2;
     for (int i = 0; i < half; i++) {
         const float first = head[i], second = head[i + half];

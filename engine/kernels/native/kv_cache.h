@@ -15,6 +15,7 @@
 namespace pagewire {
 
 constexpr int kBlockTokens = 16;
+constexpr int kMaxHeadDim = 256;
 
 struct KvCache {
     HugeBuffer buffer;
@@ -38,13 +39,13 @@ struct KvCache {
     // Writes one token of one head (float32 [dim] each) at slot = block * 16 + offset.
     void write(int layer, int64_t slot, int head, const float* key, const float* value) const {
         const int offset = (int)(slot % kBlockTokens);
+        alignas(64) bf16 rounded[kMaxHeadDim];
+        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(key + d));
         bf16* k = keys(layer, slot / kBlockTokens, head) + offset * 2;
-        for (int d = 0; d < dim; d += 2) {
-            k[d * kBlockTokens] = to_bf16(key[d]);
-            k[d * kBlockTokens + 1] = to_bf16(key[d + 1]);
-        }
+        for (int d = 0; d < dim; d += 2) memcpy(k + d * kBlockTokens, rounded + d, 2 * sizeof(bf16));
+        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(value + d));
         bf16* v = values(layer, slot / kBlockTokens, head) + (size_t)(offset / 2) * dim * 2 + offset % 2;
-        for (int d = 0; d < dim; d++) v[d * 2] = to_bf16(value[d]);
+        for (int d = 0; d < dim; d++) v[d * 2] = rounded[d];
     }
 
     // Zeroes V in the slots of a block after `slot`. Attention multiplies what is there by a weight of zero, and what a

@@ -45,6 +45,7 @@ struct Layer {
 struct Workspace {
     int tokens = 0;
     HugeBuffer stream, qkv, query, attention, inner, normed, rotation, quantized, scales, offsets;
+    HugeBuffer kept_stream, kept_attention;  // of the tokens whose logits are wanted: the last layer goes on with these
 
     void reserve(const Config& c, int wanted) {
         if (wanted <= tokens) return;
@@ -55,6 +56,8 @@ struct Workspace {
         qkv.allocate(n * (heads_dim + 2 * kv_dim + kPanel) * sizeof(float));
         query.allocate(n * heads_dim * sizeof(bf16));
         attention.allocate(n * heads_dim * sizeof(bf16));
+        kept_stream.allocate(n * c.hidden * sizeof(float));
+        kept_attention.allocate(n * heads_dim * sizeof(bf16));
         inner.allocate(n * c.inner * sizeof(bf16));
         normed.allocate(n * c.hidden * sizeof(bf16));
         rotation.allocate(n * c.head_dim * sizeof(float));

@@ -16,6 +16,7 @@ struct AttentionTask {
     int part = -1;     // decode of a sequence that is cut into parts: index of the first of the task's results
     bool decode;
     bool writes;       // decode: this task sees the new token, and writes its K and V
+    bool wanted;       // some of its tokens' logits are wanted: without any the last layer leaves it out
     int64_t cost;
 };
 
@@ -66,7 +67,7 @@ struct Schedule {
             if (count > 1) merges.push_back({row, head, parts, count});
             for (int i = 0; i < count; i++) {
                 const int end = std::min(length, (i + 1) * size);
-                tasks.push_back({row, head, i * size, end, count > 1 ? parts : -1, true, end == length, end - i * size});
+                tasks.push_back({row, head, i * size, end, count > 1 ? parts : -1, true, end == length, true, end - i * size});
                 if (count > 1) parts += head_pieces(c);
             }
         }
@@ -80,8 +81,14 @@ struct Schedule {
         for (int token = begin; token < end; token += step) {
             const int last = std::min(end, token + step);
             for (int head = 0; head < c.kv_heads; head++)
-                tasks.push_back({row, head, token, last, -1, false, false, (int64_t)(last - token) * (before + last - begin)});
+                tasks.push_back({row, head, token, last, -1, false, false, any_wanted(token, last),
+                                 (int64_t)(last - token) * (before + last - begin)});
         }
+    }
+
+    bool any_wanted(int begin, int end) const {
+        return std::any_of(batch.logit_indices, batch.logit_indices + batch.logit_rows,
+                           [=](int64_t token) { return token >= begin && token < end; });
     }
 
     // Longest first, dealt out in turn: threads take contiguous shares, so turn the deal into their order.

@@ -146,28 +146,40 @@ PW_INLINE int32_t reduce_add(i32x16 value) {
 #endif
 }
 
-// 2 ** x for x <= 0 (or small positive x); below 2**-126 it is zero or tiny. Relative error under 2e-6.
-PW_INLINE f32x16 exp2(f32x16 x) {
-    x = maximum(splat(-126.0f), x);  // in this order NaN stays NaN
+PW_INLINE f32x16 round_to_integer(f32x16 x) {
 #if defined(__AVX512F__)
-    f32x16 whole = (f32x16)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return (f32x16)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
     const f32x16 shifter = splat(12582912.0f);  // 1.5 * 2**23: adding it rounds to an integer
-    f32x16 whole = (x + shifter) - shifter;
+    return (x + shifter) - shifter;
 #endif
-    f32x16 f = x - whole;
-    f32x16 p = splat(1.3333558e-3f);
-    p = p * f + splat(9.6181291e-3f);
-    p = p * f + splat(5.5504109e-2f);
-    p = p * f + splat(0.24022651f);
-    p = p * f + splat(0.69314718f);
-    p = p * f + splat(1.0f);
+}
+// x * 2 ** exponent, for a whole exponent.
+PW_INLINE f32x16 scale_by_power(f32x16 x, f32x16 exponent) {
 #if defined(__AVX512F__)
-    return (f32x16)_mm512_scalef_ps((__m512)p, (__m512)whole);
+    return (f32x16)_mm512_scalef_ps((__m512)x, (__m512)exponent);
 #else
-    i32x16 exponent = (__builtin_convertvector(whole, i32x16) + 127) << 23;
-    return p * (f32x16)exponent;
+    exponent = maximum(splat(-126.0f), exponent);  // in this order NaN stays NaN
+    return x * (f32x16)((__builtin_convertvector(exponent, i32x16) + 127) << 23);
 #endif
+}
+
+// 2 ** x for -1e30 <= x < 127; relative error under 3e-6.
+PW_INLINE f32x16 exp2(f32x16 x) {
+    const f32x16 whole = round_to_integer(x), f = x - whole;
+    f32x16 p = splat(9.5700829e-3f) * f + splat(5.5917868e-2f);
+    p = p * f + splat(0.24024745f);
+    p = p * f + splat(0.69312181f);
+    p = p * f + splat(0.99999926f);
+    return scale_by_power(p, whole);
+}
+// The same with a relative error under 8e-5: for results that bf16 rounds to 2e-3.
+PW_INLINE f32x16 exp2_coarse(f32x16 x) {
+    const f32x16 whole = round_to_integer(x), f = x - whole;
+    f32x16 p = splat(5.5171505e-2f) * f + splat(0.24261118f);
+    p = p * f + splat(0.69326102f);
+    p = p * f + splat(0.99992807f);
+    return scale_by_power(p, whole);
 }
 
 PW_INLINE f32x16 silu(f32x16 x) {

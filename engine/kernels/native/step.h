@@ -31,37 +31,59 @@ class Step {
         std::vector<bf16> normed;
     };
 
+    // Rows that go through the second half of a layer.
+    struct Rows {
+        int count;
+        float* stream;                // [count, hidden]
+        const HugeBuffer* attention;  // [count, heads * head_dim]
+    };
+
     void walk(Worker& worker) {
         const Batch& b = schedule_.batch;
         worker.phase(b.tokens, [&](int token) { embed(token); });
-        for (int i = 0; i < c_.layers; i++) layer(worker, i);
+        const Rows all{b.tokens, stream(0), &w_.attention};
+        for (int i = 0; i + 1 < c_.layers; i++) {
+            self_attention(worker, i);
+            mlp(worker, i, all);
+        }
+        // Past its attention, the last layer is only computed for the tokens whose logits are wanted.
+        const Rows kept{b.logit_rows, (float*)w_.kept_stream.data(), &w_.kept_attention};
+        self_attention(worker, c_.layers - 1);
         if (b.logit_rows == 0) return;
-        auto row_of = [&](int row) { return (int)b.logit_indices[row]; };
-        normed_linear(worker, m_.head, b.logit_rows, m_.final_norm, row_of, nullptr, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+        worker.phase(b.logit_rows, [&](int row) { keep(row, (int)b.logit_indices[row]); });
+        mlp(worker, c_.layers - 1, kept);
+        normed_linear(worker, m_.head, kept, m_.final_norm, nullptr, [&](int row, int panel, f32x16 v0, f32x16 v1) {
             store_logits(b.logits + (size_t)row * c_.vocab, panel, v0, v1);
         });
     }
 
-    void layer(Worker& worker, int index) {
+    void self_attention(Worker& worker, int index) {
+        const Layer& layer = m_.layers[index];
+        const int stride = m_.qkv_stride();
+        float* qkv = (float*)w_.qkv.data();
+        const Rows rows{schedule_.batch.tokens, stream(0), nullptr};
+        normed_linear(worker, layer.qkv, rows, layer.attention_norm, &layer.output, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+            float* to = qkv + (size_t)row * stride + panel * kPanel;
+            store(to, v0);
+            store(to + 16, v1);
+        });
+        attention(worker, index);
+    }
+
+    void mlp(Worker& worker, int index, const Rows& rows) {
         const Layer& layer = m_.layers[index];
         const Linear& next = index + 1 < c_.layers ? m_.layers[index + 1].qkv : m_.head;
-        const int tokens = schedule_.batch.tokens, stride = m_.qkv_stride();
-        auto same = [](int row) { return row; };
-        float* qkv = (float*)w_.qkv.data();
-        normed_linear(worker, layer.qkv, tokens, layer.attention_norm, same, &layer.output,
-                      [&](int row, int panel, f32x16 v0, f32x16 v1) {
-                          float* to = qkv + (size_t)row * stride + panel * kPanel;
-                          store(to, v0);
-                          store(to + 16, v1);
-                      });
-        attention(worker, index);
-        residual_linear(worker, layer.output, w_.attention, layer.gate_up);
+        residual_linear(worker, layer.output, *rows.attention, rows, layer.gate_up);
         bf16* inner = (bf16*)w_.inner.data();
-        normed_linear(worker, layer.gate_up, tokens, layer.mlp_norm, same, &layer.down,
-                      [&](int row, int panel, f32x16 gate, f32x16 up) {
-                          store_bf16(inner + (size_t)row * c_.inner + panel * kLanes, silu(gate) * up);
-                      });
-        residual_linear(worker, layer.down, w_.inner, next);
+        normed_linear(worker, layer.gate_up, rows, layer.mlp_norm, &layer.down, [&](int row, int panel, f32x16 gate, f32x16 up) {
+            store_bf16(inner + (size_t)row * c_.inner + panel * kLanes, silu(gate) * up);
+        });
+        residual_linear(worker, layer.down, w_.inner, rows, next);
+    }
+
+    void keep(int row, int token) {
+        memcpy((float*)w_.kept_stream.data() + (size_t)row * c_.hidden, stream(token), c_.hidden * sizeof(float));
+        memcpy((bf16*)w_.kept_attention.data() + (size_t)row * m_.query_dim(), attended(token), m_.query_dim() * sizeof(bf16));
     }
 
     // Token embedding, and the cosines and sines of its position.
@@ -78,42 +100,41 @@ class Step {
         }
     }
 
-    // finish(norm(stream rows) times weights). row_of(i) is the stream row that the i-th row comes from.
-    template <class RowOf, class Finish>
-    void normed_linear(Worker& worker, const Linear& linear, int rows, const std::vector<float>& norm, RowOf&& row_of,
+    // finish(norm(rows of the stream) times weights)
+    template <class Finish>
+    void normed_linear(Worker& worker, const Linear& linear, const Rows& rows, const std::vector<float>& norm,
                        const Linear* next, Finish&& finish) {
         auto norm_row = [&](int row, const Activations& to) {
-            alignas(64) thread_local std::vector<float> normed;
+            thread_local std::vector<float> normed;
             normed.resize(c_.hidden);
-            rms_norm(stream(row_of(row)), norm.data(), c_.norm_eps, c_.hidden, normed.data());
+            rms_norm(rows.stream + (size_t)row * c_.hidden, norm.data(), c_.norm_eps, c_.hidden, normed.data());
             write_activations(normed.data(), c_.hidden, linear.format, to, row);
         };
         const Activations shared = w_.activations(w_.normed);
-        const bool private_copy = rows <= kPrivateRows && linear.format != Format::kInt8;
+        const bool private_copy = rows.count <= kPrivateRows && linear.format != Format::kInt8;
         if (!private_copy) {
-            worker.phase(rows, [&](int row) { norm_row(row, shared); }, Warmup(&linear, worker.index(), worker.threads()));
-            linear_phase(worker, linear, rows, shared, next, finish);
+            worker.phase(rows.count, [&](int row) { norm_row(row, shared); }, Warmup(&linear, worker.index(), worker.threads()));
+            linear_phase(worker, linear, rows.count, shared, next, finish);
             return;
         }
         // Inside the first task: only then is the stream sure to hold still.
         Activations own{scratch_[worker.index()].normed.data(), {}};
         bool ready = false;
-        const Grid grid(linear, rows, worker.threads());
+        const Grid grid(linear, rows.count, worker.threads());
         auto task = [&](int index) {
-            for (int row = 0; !ready && row < rows; row++) norm_row(row, own);
+            for (int row = 0; !ready && row < rows.count; row++) norm_row(row, own);
             ready = true;
             linear_task(grid, index, own, finish);
         };
         worker.phase(grid.tasks(), task, Warmup(next, worker.index(), worker.threads()));
     }
 
-    // stream += input times weights
-    void residual_linear(Worker& worker, const Linear& linear, const HugeBuffer& input, const Linear& next) {
-        const int tokens = schedule_.batch.tokens;
+    // rows of the stream += input times weights
+    void residual_linear(Worker& worker, const Linear& linear, const HugeBuffer& input, const Rows& rows, const Linear& next) {
         const Activations a = w_.activations(input);
-        if (linear.format == Format::kInt8) worker.phase(tokens, [&](int row) { quantize_row(a, linear.k, row); });
-        linear_phase(worker, linear, tokens, a, &next, [&](int row, int panel, f32x16 v0, f32x16 v1) {
-            float* to = stream(row) + panel * kPanel;
+        if (linear.format == Format::kInt8) worker.phase(rows.count, [&](int row) { quantize_row(a, linear.k, row); });
+        linear_phase(worker, linear, rows.count, a, &next, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+            float* to = rows.stream + (size_t)row * c_.hidden + panel * kPanel;
             store(to, load(to) + v0);
             store(to + 16, load(to + 16) + v1);
         });
@@ -123,10 +144,12 @@ class Step {
         Warmup warmup(&m_.layers[layer].output, worker.index(), worker.threads());
         if (!schedule_.chunk_tokens.empty())
             worker.phase((int)schedule_.chunk_tokens.size(), [&](int i) { cache_token(layer, schedule_.chunk_tokens[i]); }, warmup);
+        const bool last = layer + 1 == c_.layers;
         worker.phase(
             (int)schedule_.tasks.size(),
             [&](int i) {
                 const AttentionTask& task = schedule_.tasks[i];
+                if (last && !task.wanted) return;
                 if (task.decode) decode(layer, task);
                 else prefill(layer, task, scratch_[worker.index()].prefill);
             },
