@@ -1,0 +1,226 @@
+"""From bytes to a typed request: strict types, null as absent, three kinds of fields, errors that name the field."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagewire.frontend.openai.errors import ApiError
+from pagewire.frontend.openai.fields import IGNORED, REFUSED
+from pagewire.frontend.openai.parse import ignored_header, parse
+from pagewire.frontend.openai.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+SCHEMAS = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+
+
+def parse_chat(strict: bool = False, **fields: Any) -> ChatRequest:
+    return parse(json.dumps({**CHAT, **fields}).encode(), ChatRequest, strict=strict).request
+
+
+def refusal(body: bytes, schema: type[msgspec.Struct] = ChatRequest, strict: bool = False) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse(body, schema, strict=strict)
+    assert caught.value.status == 400
+    json.loads(caught.value.body())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"null",
+        b'"text"',
+        b'{"messages": [}',
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": "\xff"}',
+        b'{"a": "\\ud800"}',
+        b"[" * 100_000,
+        b'{"messages":' * 5_000 + b"1" + b"}" * 5_000,
+    ],
+)
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    error = refusal(body)
+    assert error.kind == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param", "code"),
+    [
+        ("temperature", "0.5", "temperature", "invalid_type"),
+        ("temperature", True, "temperature", "invalid_type"),
+        ("temperature", -0.5, "temperature", "invalid_value"),
+        ("temperature", 2.1, "temperature", "invalid_value"),
+        ("top_p", 1.5, "top_p", "invalid_value"),
+        ("top_p", -0.1, "top_p", "invalid_value"),
+        ("top_k", -2, "top_k", "invalid_value"),
+        ("min_p", 1.1, "min_p", "invalid_value"),
+        ("presence_penalty", 3.0, "presence_penalty", "invalid_value"),
+        ("frequency_penalty", -3, "frequency_penalty", "invalid_value"),
+        ("repetition_penalty", 0, "repetition_penalty", "invalid_value"),
+        ("n", 0, "n", "invalid_value"),
+        ("n", True, "n", "invalid_type"),
+        ("n", 1.5, "n", "invalid_type"),
+        ("n", "2", "n", "invalid_type"),
+        ("max_tokens", -1, "max_tokens", "invalid_value"),
+        ("max_completion_tokens", 0, "max_completion_tokens", "invalid_value"),
+        ("seed", 2**63, "seed", "invalid_value"),
+        ("seed", 10**40, "seed", "invalid_value"),
+        ("seed", 0.5, "seed", "invalid_type"),
+        ("stream", 1, "stream", "invalid_type"),
+        ("stream", "true", "stream", "invalid_type"),
+        ("stop", 7, "stop", "invalid_type"),
+        ("stop", ["a", 7], "stop[1]", "invalid_type"),
+        ("stop_token_ids", ["a"], "stop_token_ids[0]", "invalid_type"),
+        ("logit_bias", {"5": "a"}, "logit_bias", "invalid_type"),
+        ("logit_bias", {"5": 101}, "logit_bias", "invalid_value"),
+        ("logit_bias", [5], "logit_bias", "invalid_type"),
+        ("logprobs", 1, "logprobs", "invalid_type"),
+        ("top_logprobs", -1, "top_logprobs", "invalid_value"),
+        ("stream_options", {"include_usage": "yes"}, "stream_options.include_usage", "invalid_type"),
+        ("messages", [], "messages", "invalid_value"),
+        ("messages", "Hi", "messages", "invalid_type"),
+        ("messages", ["Hi"], "messages[0]", "invalid_type"),
+        ("chat_template_kwargs", [1], "chat_template_kwargs", "invalid_type"),
+        ("cache_salt", "x" * 2000, "cache_salt", "invalid_value"),
+        ("timeout", 0, "timeout", "invalid_value"),
+    ],
+)
+def test_wrong_values_are_named_with_what_was_expected(field: str, value: Any, param: str, code: str) -> None:
+    error = refusal(json.dumps({**CHAT, field: value}).encode())
+    assert (error.param, error.code) == (param, code)
+    assert f"'{param}'" in error.message
+    assert "expected" in error.message
+
+
+def test_a_message_says_the_limit_and_the_value() -> None:
+    error = refusal(json.dumps({**CHAT, "temperature": 3}).encode())
+    assert error.message == "Invalid value for 'temperature': expected a number <= 2.0, got 3."
+
+
+def test_a_missing_field_is_named() -> None:
+    error = refusal(b"{}")
+    assert (error.param, error.code) == ("messages", "missing_required_parameter")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_null_is_as_good_as_absent_in_every_field(schema: type[msgspec.Struct]) -> None:
+    required = {"messages": [{}], "prompt": "x", "tokens": [1]}
+    names = {field.name for field in msgspec.structs.fields(schema)}
+    body = {name: required.get(name) for name in names}
+    without = {name: value for name, value in body.items() if value is not None}
+    nulls = {**body, **dict.fromkeys((*REFUSED, *IGNORED, "unheard_of"))}
+    parsed = parse(json.dumps(nulls).encode(), schema, strict=True)
+    assert parsed == parse(json.dumps(without).encode(), schema, strict=True)
+    assert parsed.ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tools", [{"type": "function", "function": {"name": "f"}}]),
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
+        ("functions", [{"name": "f"}]),
+        ("function_call", {"name": "f"}),
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "yaml"}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "s"}}),
+        ("modalities", ["text", "audio"]),
+        ("audio", {"voice": "alloy"}),
+        ("prediction", {"type": "content", "content": "x"}),
+        ("web_search_options", {}),
+        ("suffix", "end"),
+        ("best_of", 3),
+        ("best_of", True),
+        ("use_beam_search", True),
+        ("guided_json", {"type": "object"}),
+        ("chat_template", "{{ messages }}"),
+    ],
+)
+def test_features_that_are_missing_are_refused_by_name(field: str, value: Any) -> None:
+    error = refusal(json.dumps({**CHAT, field: value}).encode())
+    assert (error.param, error.code) == (field, "unsupported_parameter")
+    assert field in error.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": []},
+        {"tools": [{"type": "function"}], "tool_choice": "none"},
+        {"tool_choice": "none"},
+        {"tool_choice": "auto"},
+        {"parallel_tool_calls": True},
+        {"functions": [], "function_call": "none"},
+        {"response_format": {"type": "text"}},
+        {"modalities": ["text"]},
+        {"suffix": ""},
+        {"best_of": 1},
+        {"best_of": 2, "n": 2},
+        {"use_beam_search": False},
+    ],
+)
+def test_values_that_ask_for_nothing_pass_even_strictly(fields: dict[str, Any]) -> None:
+    parse_chat(strict=True, **fields)
+
+
+def test_fields_without_effect_are_reported() -> None:
+    body = json.dumps({**CHAT, "user": "me", "store": True, "unheard_of": {}}).encode()
+    assert parse(body, ChatRequest, strict=False).ignored == ("user", "store", "unheard_of")
+
+
+@pytest.mark.parametrize("field", ["user", "unheard_of"])
+def test_fields_without_effect_are_refused_when_strict(field: str) -> None:
+    error = refusal(json.dumps({**CHAT, field: "me"}).encode(), strict=True)
+    assert (error.param, error.code) == (field, "unknown_parameter")
+
+
+def test_no_field_is_both_refused_or_ignored_and_in_a_schema() -> None:
+    known = {field.name for schema in SCHEMAS for field in msgspec.structs.fields(schema)}
+    assert not known & {*REFUSED, *IGNORED}
+    assert not REFUSED.keys() & IGNORED.keys()
+
+
+def test_the_header_of_ignored_names_is_plain_and_short() -> None:
+    header = ignored_header(["user", "évil\r\nX-Header: 1", "a,b", *(f"field{number}" for number in range(100))])
+    assert header.startswith("user, ?vil??X-Header:?1, a?b, field0")
+    assert header.endswith("...")
+    assert len(header) < 2000
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=8), children, max_size=4),
+    max_leaves=12,
+)
+FIELD_NAMES = sorted({field.name for schema in SCHEMAS for field in msgspec.structs.fields(schema)} | REFUSED.keys())
+
+
+def attempt(body: bytes) -> None:
+    for schema in SCHEMAS:
+        for strict in (False, True):
+            with suppress(ApiError):
+                parse(body, schema, strict=strict)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELD_NAMES) | st.text(max_size=8), JSON_VALUES, max_size=8))
+def test_any_object_is_parsed_or_refused(fields: dict[str, Any]) -> None:
+    attempt(json.dumps(fields).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=64) | st.text(max_size=64).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_parsed_or_refused(body: bytes) -> None:
+    attempt(body)
