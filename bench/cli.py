@@ -13,6 +13,7 @@ from pagewire.bench import options
 from pagewire.bench.client import Client, RequestFailed, Target
 from pagewire.bench.compare import compare_results
 from pagewire.bench.experiment import run_experiment, warm_up
+from pagewire.bench.micro.run import NAMES, PARTS, report_frontend, report_parts
 from pagewire.bench.parity import ParitySettings, report_parity, run_parity
 from pagewire.bench.progress import Progress, choose_progress
 from pagewire.bench.report_html import render_report
@@ -57,7 +58,7 @@ def _make_parser() -> argparse.ArgumentParser:
         prog="pagewire bench", description="Measure an OpenAI-compatible server, or the parts of this one."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_sweep, _add_suite, _add_parity, _add_compare, _add_report, _add_stub):
+    for add in (_add_run, _add_sweep, _add_suite, _add_parity, _add_compare, _add_report, _add_stub, _add_micro):
         add(commands)
     return parser
 
@@ -270,4 +271,24 @@ def _stub(args: argparse.Namespace) -> int:
             await asyncio.Event().wait()
 
     _run_async(serve())
+    return 0
+
+
+def _add_micro(commands: Any) -> None:
+    parser = _command(
+        commands, "micro", _micro, "Measure parts of this server, one at a time; all of them without names."
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(NAMES)}")
+
+
+def _micro(args: argparse.Namespace) -> int:
+    names = args.parts or NAMES
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"no part {name!r}; there are {', '.join(NAMES)}")
+    parts = [name for name in names if name in PARTS]
+    if parts:
+        print(report_parts(parts), flush=True)
+    if "frontend" in names:
+        print(_run_async(report_frontend()))
     return 0

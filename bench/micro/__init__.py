@@ -1,0 +1,1 @@
+"""Micro-benchmarks: what the parts of this server cost, one at a time."""
