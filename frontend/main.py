@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | None) -> int:
     app = make_app(config, EnginePool(config.engine, f"frontend-{os.getpid()}"), keys, template)
     listener = Listener(app, config)
+    stop = asyncio.Event()
+    _handle_signals(app[FRONTEND], stop)
     try:
         await listener.open()
     except OSError as error:
@@ -54,8 +56,6 @@ async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | No
         await listener.close()
         return 1
     logger.info("listening at %s, engines at %s", _address(config), ", ".join(config.engine))
-    stop = asyncio.Event()
-    _handle_signals(app[FRONTEND], stop)
     await stop.wait()
     await _drain(app[FRONTEND], listener)
     logger.info("stopped")
