@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire.engine.sampling.primitives import count_above, on_device, passes
+from pagewire.engine.sampling.primitives import IN_CACHE, count_above, on_device, passes
 from pagewire.engine.sampling.truncate import largest_tokens
 from pagewire.protocol.messages import LOGPROB_FLOOR
 
@@ -45,7 +45,7 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: Sequence[int]) ->
     ``num_top`` says how many alternatives each row wants. Values are at least ``LOGPROB_FLOOR``, never NaN.
     """
     most = min(max(num_top), logits.shape[-1])
-    parts = [_one_pass(logits[part], token_ids[part], most) for part in passes(len(logits), logits)]
+    parts = [_one_pass(logits[part], token_ids[part], most) for part in passes(len(logits), logits, IN_CACHE)]
     chosen, ranks, top_ids, top = (torch.cat(columns) for columns in zip(*parts, strict=True))
     return Logprobs(tuple(num_top), chosen, ranks, top_ids, top)
 

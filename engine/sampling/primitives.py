@@ -15,16 +15,17 @@ from torch import Tensor
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Temporaries of a pass stay near the size of a core's cache: 1 MiB of float32. Fresh memory of several MiB costs more
-# in page faults than the arithmetic on it.
-_ELEMENTS_PER_PASS_CPU = 2**18
-_ELEMENTS_PER_PASS_GPU = 2**26
+# Logits of one pass on the CPU whose temporaries are as large as the logits: these should stay near the size of a
+# core's cache (1 MiB), as fresh memory of several MiB costs more in page faults than the arithmetic on it.
+IN_CACHE = 2**18
+# Logits of one pass where temporaries are usually small, but may in the worst case hold 100 bytes for each logit.
+IN_MEMORY = 2**22
+_ON_GPU = 2**26
 
 
-def passes(num_rows: int, logits: Tensor) -> Iterator[slice]:
-    """Split rows of the width of ``logits`` into slices whose temporaries are affordable."""
-    elements = _ELEMENTS_PER_PASS_CPU if logits.device.type == "cpu" else _ELEMENTS_PER_PASS_GPU
-    step = max(1, elements // logits.shape[-1])
+def passes(num_rows: int, logits: Tensor, elements: int) -> Iterator[slice]:
+    """Split rows of the width of ``logits`` into slices of about so many elements (on the CPU)."""
+    step = max(1, (elements if logits.device.type == "cpu" else _ON_GPU) // logits.shape[-1])
     return (slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step))
 
 

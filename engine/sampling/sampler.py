@@ -23,7 +23,7 @@ from pagewire.engine.sampling.adjust import Adjustments
 from pagewire.engine.sampling.draw import draw_any, draw_kept
 from pagewire.engine.sampling.logprobs import Logprobs, token_logprobs
 from pagewire.engine.sampling.noise import Noise, keys
-from pagewire.engine.sampling.primitives import Ints, argmax, on_device, passes
+from pagewire.engine.sampling.primitives import IN_CACHE, IN_MEMORY, Ints, argmax, on_device, passes
 from pagewire.engine.sampling.truncate import Limits, kept_tokens
 from pagewire.protocol.messages import Sampling
 
@@ -126,19 +126,23 @@ class Sampler:
 
     def _draw_kept(self, logits: Tensor, slots: Ints, positions: Ints) -> tuple[Tensor, Tensor]:
         largest = logits.amax(-1, keepdim=True)
-        limits = Limits(self._temperature[slots], self._top_k[slots], self._top_p[slots], self._min_p[slots])
-        tokens = draw_kept(kept_tokens(logits, largest, limits), keys(self._seeds[slots], positions), self._noise)
+        tokens = np.empty(len(slots), np.int64)
+        for part in passes(len(logits), logits, IN_MEMORY):
+            at = slots[part]
+            limits = Limits(self._temperature[at], self._top_k[at], self._top_p[at], self._min_p[at])
+            candidates = kept_tokens(logits[part], largest[part], limits)
+            tokens[part] = draw_kept(candidates, keys(self._seeds[at], positions[part]), self._noise)
         return on_device(tokens, self._device), largest[:, 0].isfinite()
 
     def _draw_any(self, logits: Tensor, slots: Ints, positions: Ints) -> tuple[Tensor, Tensor]:
         largest = logits.amax(-1, keepdim=True)
         scale = on_device((1.0 / self._temperature[slots]).astype(np.float32), self._device)[:, None]
         row_keys = keys(self._seeds[slots], positions)
-        tokens = [
-            draw_any((logits[part] - largest[part]).mul_(scale[part]), row_keys[part], self._noise)
-            for part in passes(len(logits), logits)
-        ]
-        return on_device(np.concatenate(tokens), self._device), largest[:, 0].isfinite()
+        tokens = np.empty(len(slots), np.int64)
+        for part in passes(len(logits), logits, IN_CACHE):
+            scaled = (logits[part] - largest[part]).mul_(scale[part])
+            tokens[part] = draw_any(scaled, row_keys[part], self._noise)
+        return on_device(tokens, self._device), largest[:, 0].isfinite()
 
     def _with_logprobs(self, logits: Tensor, token_ids: Tensor, finite: Tensor, num_top: Ints) -> Sampled:
         asking = np.flatnonzero(num_top >= 0)

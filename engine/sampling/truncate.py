@@ -15,13 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pagewire.engine.sampling.primitives import Floats, Ints, on_device, passes, pick, sort_descending, where_at_least
+from pagewire.engine.sampling.primitives import (
+    IN_CACHE,
+    Floats,
+    Ints,
+    on_device,
+    passes,
+    pick,
+    sort_descending,
+    where_at_least,
+)
 
 # Probabilities are summed as integers: exact, hence equal in every order and batch. A row's sum stays below 2^63 for
 # vocabularies below 2^23; sums over several rows may wrap, their differences are right all the same.
 _FIXED_POINT = float(2**40)
 # How many groups the vocabulary is split into, per kept token, to find a lower bound of the k-th largest logit.
 _GROUPS_PER_TOKEN = 8
+_MOST_BY_GROUPS = 1024
 # Cuts are lowered by this much (in units of logit / temperature) against rounding; what slips through is sorted out.
 _MARGIN = 1e-3
 
@@ -95,7 +105,7 @@ def _log_sums(logits: Tensor, largest: Tensor, limits: Limits) -> Floats:
         scale = on_device((1.0 / limits.temperature[needing]).astype(np.float32), logits.device)[:, None]
         probabilities = [
             (logits.index_select(0, rows[part]) - largest[rows[part]]).mul_(scale[part]).softmax(-1).amax(-1)
-            for part in passes(len(needing), logits)
+            for part in passes(len(needing), logits, IN_CACHE)
         ]
         sums[needing] = -np.log(torch.cat(probabilities).double().cpu().numpy())
     return sums
@@ -119,14 +129,23 @@ def _cuts(logits: Tensor, tops: Floats, log_sums: Floats, limits: Limits) -> NDA
 def _lower_bounds_of_kth(logits: Tensor, counts: Ints) -> NDArray[np.float32]:
     """A value not above the ``counts[row]``-th largest logit of each row, and close to it, [rows].
 
-    The vocabulary is split into groups: the k-th largest of the groups' maxima has k logits not below it.
+    The vocabulary is split into groups: the k-th largest of the groups' maxima has k logits not below it. Large k get
+    no bound: sorting everything in such a row is cheaper, and its neighbours must not pay for it.
     """
-    most = int(counts.max())
+    bounds = np.full(len(counts), -np.inf, np.float32)
+    few = np.flatnonzero(counts <= _MOST_BY_GROUPS)
+    if not len(few):
+        return bounds
+    counts = counts[few]
+    if len(few) < len(bounds):
+        logits = logits[on_device(few, logits.device)]
+    most = min(int(counts.max()), logits.shape[-1])
     group_size = max(1, logits.shape[-1] // (_GROUPS_PER_TOKEN * most))
     num_groups = logits.shape[-1] // group_size
     maxima = logits[:, : num_groups * group_size].view(-1, group_size, num_groups).amax(1)
-    falling: NDArray[np.float32] = maxima.topk(most, -1).values.cpu().numpy()
-    return falling[np.arange(len(counts)), counts - 1]
+    falling = maxima.topk(most, -1).values.cpu().numpy()
+    bounds[few] = falling[np.arange(len(few)), counts - 1]
+    return bounds
 
 
 def _before_share(

@@ -85,6 +85,7 @@ MIX = [
     Sampling(99, temperature=0.0, repetition_penalty=1.2, frequency_penalty=0.3),
     Sampling(99, temperature=2.0, presence_penalty=0.5, logit_bias={4: 3.0}, seed=-1),
     Sampling(99, temperature=0.7, top_p=0.99, seed=10, logprobs=3),
+    Sampling(99, temperature=1.0, top_k=1050, top_p=0.95, seed=11),
 ]
 
 
