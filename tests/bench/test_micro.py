@@ -36,6 +36,7 @@ class Peer:
 
     def __init__(self, context: zmq.Context, address: str) -> None:
         self.socket = frontend_socket(context, address)
+        self.socket.connect(address)
 
     def send(self, message: Hello | Generate | Abort | Ping) -> None:
         self.socket.send(encode(message))
