@@ -14,22 +14,20 @@ inline void write_activations(const float* values, int k, Format format, const A
         for (int i = 0; i < k; i += kLanes) store_bf16(out + i, load(values + i));
         return;
     }
-    const QuantizedRows out = to.quantized.from(row, k);
     for (int g = 0; g * kGroup < k; g++) {
         f32x16 v[4];
         for (int i = 0; i < 4; i++) v[i] = load(values + g * kGroup + i * 16);
-        quantize_group(v, out.values + g * kGroup, out.scales + g, out.offsets + g);
+        quantize_group(v, to.quantized.from(g, row));
     }
 }
 
 // Quantizes row `row` of `a.values` into `a.quantized`.
 inline void quantize_row(const Activations& a, int k, int row) {
     const bf16* values = a.values + (size_t)row * k;
-    const QuantizedRows out = a.quantized.from(row, k);
     for (int g = 0; g * kGroup < k; g++) {
         f32x16 v[4];
         for (int i = 0; i < 4; i++) v[i] = load_bf16(values + g * kGroup + i * 16);
-        quantize_group(v, out.values + g * kGroup, out.scales + g, out.offsets + g);
+        quantize_group(v, a.quantized.from(g, row));
     }
 }
 

@@ -25,17 +25,18 @@ struct Ahead {
 };
 
 // One register tile: out[r, 0:32] for `Rows` rows. `Stream`: the panel is read this once, straight from memory.
-template <int Rows, bool Stream>
-__attribute__((noinline)) void bf16_tile(const bf16* a, const bf16* w, int k, Ahead ahead, float* out) {
+// A panel of int8_t has the same layout in bytes and is widened on the way.
+template <int Rows, bool Stream, class Weight>
+__attribute__((noinline)) void bf16_tile(const bf16* a, const Weight* w, int k, Ahead ahead, float* out) {
     f32x16 acc[Rows][2];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; r++) acc[r][0] = acc[r][1] = f32x16{};
     const char* fetch = ahead.from;
     const size_t stride = k;
     for (int i = 0; i < k; i += 2) {
-        i32x16 w0 = load_as<i32x16>(w), w1 = load_as<i32x16>(w + 32);
+        const i32x16 w0 = load_pairs(w), w1 = load_pairs(w + 32);
         prefetch(fetch);
-        if (Stream) prefetch(fetch + 64);
+        if (Stream && sizeof(Weight) == 2) prefetch(fetch + 64);  // 64 weights are two lines, or one of int8
         fetch += ahead.step;
         w += 64;
 #pragma GCC unroll 16
@@ -52,10 +53,10 @@ __attribute__((noinline)) void bf16_tile(const bf16* a, const bf16* w, int k, Ah
     }
 }
 
-template <bool Stream, int Rows = kTileRows>
-PW_INLINE void bf16_rows(int rows, const bf16* a, const bf16* w, int k, Ahead ahead, float* out) {
+template <bool Stream, int Rows = kTileRows, class Weight>
+PW_INLINE void bf16_rows(int rows, const bf16* a, const Weight* w, int k, Ahead ahead, float* out) {
     if constexpr (Rows > 0) {
-        if (rows == Rows) bf16_tile<Rows, Stream>(a, w, k, ahead, out);
+        if (rows == Rows) bf16_tile<Rows, Stream, Weight>(a, w, k, ahead, out);
         else bf16_rows<Stream, Rows - 1>(rows, a, w, k, ahead, out);
     }
 }

@@ -7,7 +7,9 @@
 //
 //      panel p (columns 32p .. 32p+31), dynamic mode: 4 k side by side, 128 bytes
 //      k=0..3 | w[32p,0..3] | w[32p+1,0..3] | ... | w[32p+31,0..3] |
-//      weight-only mode: 2 k side by side, as the bf16 panels into which they are widened before use, 64 bytes
+//
+// In weight-only mode weights are signed, two values of k side by side as in the bf16 panels into which they are widened
+// (exactly) before use; activations stay bf16.
 #pragma once
 
 #include <cmath>
@@ -19,20 +21,22 @@ namespace pagewire {
 
 constexpr int kGroup = 64;
 
-// Rows of activations, quantized.
+// Rows of activations, quantized. Group-major: the rows of a tile lie at fixed distances from each other.
 struct QuantizedRows {
-    int8_t* values = nullptr;    // [rows, k]
-    float* scales = nullptr;     // [rows, k / kGroup]
-    int32_t* offsets = nullptr;  // [rows, k / kGroup]: -128 times the sum of the group's values
+    int8_t* values = nullptr;    // [k / kGroup, rows, kGroup]
+    float* scales = nullptr;     // [k / kGroup, rows]
+    int32_t* offsets = nullptr;  // [k / kGroup, rows]: -128 times the sum of the group's values
+    size_t rows = 0;             // that there is room for
 
-    QuantizedRows from(int row, int k) const {
-        const size_t groups = (size_t)k / kGroup;
-        return {values + (size_t)row * k, scales + row * groups, offsets + row * groups};
+    // The same rows from group `group` and row `row` on.
+    QuantizedRows from(int group, int row) const {
+        const size_t at = group * rows + row;
+        return {values + at * kGroup, scales + at, offsets + at, rows};
     }
 };
 
 // Quantizes one group of 64 values.
-PW_INLINE void quantize_group(const f32x16 (&v)[4], int8_t* values, float* scale, int32_t* offset) {
+PW_INLINE void quantize_group(const f32x16 (&v)[4], const QuantizedRows& to) {
     f32x16 largest = maximum(maximum(maximum(v[0], -v[0]), maximum(v[1], -v[1])),
                              maximum(maximum(v[2], -v[2]), maximum(v[3], -v[3])));
     const float most = reduce_max(largest);
@@ -41,21 +45,20 @@ PW_INLINE void quantize_group(const f32x16 (&v)[4], int8_t* values, float* scale
     for (int i = 0; i < 4; i++) {
         i32x16 rounded = (i32x16)(v[i] * inverse + shifter) - (i32x16)shifter;
         sum += rounded;
-        auto narrow = __builtin_convertvector(rounded, int8x16);
-        memcpy(values + i * 16, &narrow, 16);
+        store_int8(to.values + i * 16, rounded);
     }
-    *scale = most / 127.0f;
-    *offset = -128 * reduce_add(sum);
+    *to.scales = most / 127.0f;
+    *to.offsets = -128 * reduce_add(sum);
 }
 
 // Quantizes one column of weights into its lane of a panel; returns the scale. `side` values of k lie side by side.
-inline float pack_int8_column(const float* values, int k, uint8_t* panel, int lane, int side) {
+inline float pack_int8_column(const float* values, int k, uint8_t* panel, int lane, int side, int offset) {
     float most = 0;
     for (int i = 0; i < k; i++) most = std::fmax(most, std::fabs(values[i]));
     const float inverse = most > 0 ? 127.0f / most : 0.0f;
     for (int i = 0; i < k; i++) {
         const int value = (int)std::nearbyint(values[i] * inverse);
-        panel[((size_t)i / side * kPanel + lane) * side + i % side] = (uint8_t)(value + 128);
+        panel[((size_t)i / side * kPanel + lane) * side + i % side] = (uint8_t)(value + offset);
     }
     return most / 127.0f;
 }
@@ -66,13 +69,12 @@ __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int 
     f32x16 sum[Rows][2];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; r++) sum[r][0] = sum[r][1] = f32x16{};
-    const size_t stride = k, groups = k / kGroup;
     const char* fetch = ahead.from;
-    for (size_t g = 0; g < groups; g++) {
+    for (int g = 0; g < k / kGroup; g++) {
+        const QuantizedRows group = a.from(g, 0);
         i32x16 acc[Rows][2];
 #pragma GCC unroll 16
-        for (int r = 0; r < Rows; r++) acc[r][0] = acc[r][1] = splat_word(a.offsets + r * groups + g);
-        const int8_t* values = a.values + g * kGroup;
+        for (int r = 0; r < Rows; r++) acc[r][0] = acc[r][1] = splat_word(group.offsets + r);
         for (int i = 0; i < kGroup; i += 4) {
             i32x16 w0 = load_as<i32x16>(w), w1 = load_as<i32x16>(w + 64);
             prefetch(fetch);
@@ -81,14 +83,14 @@ __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int 
             w += 128;
 #pragma GCC unroll 16
             for (int r = 0; r < Rows; r++) {
-                i32x16 four = splat_word(values + r * stride + i);
+                i32x16 four = splat_word(group.values + r * kGroup + i);
                 acc[r][0] = dot_int8(acc[r][0], w0, four);
                 acc[r][1] = dot_int8(acc[r][1], w1, four);
             }
         }
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; r++) {
-            f32x16 scale = splat(a.scales[r * groups + g]);
+            f32x16 scale = splat(group.scales[r]);
             sum[r][0] += __builtin_convertvector(acc[r][0], f32x16) * scale;
             sum[r][1] += __builtin_convertvector(acc[r][1], f32x16) * scale;
         }
@@ -108,17 +110,18 @@ PW_INLINE void int8_rows(int rows, QuantizedRows a, const uint8_t* w, int k, Ahe
     }
 }
 
-// Widens a weight-only panel to bf16 (exact: the integers fit) in this thread's scratch.
-inline const char* unpack_weight_only(const uint8_t* panel, int k) {
+// Widens a weight-only panel into this thread's scratch, for many rows.
+inline const bf16* widen_panel(const int8_t* panel, int k) {
+    constexpr size_t kPrefetched = 8192;  // elements past the end that may be prefetched
     thread_local std::vector<bf16> scratch;
     const size_t count = (size_t)k * kPanel;
-    if (scratch.size() < count + 4096) scratch.resize(count + 4096);
+    if (scratch.size() < count + kPrefetched) scratch.resize(count + kPrefetched);
+    bf16* to = scratch.data();
     for (size_t i = 0; i < count; i += 32) {
-        f32x16 low = widen_uint8(panel + i) - splat(128.0f), high = widen_uint8(panel + i + 16) - splat(128.0f);
-        store_bf16(&scratch[i], low);
-        store_bf16(&scratch[i + 16], high);
+        const i32x16 pairs = load_pairs(panel + i);
+        memcpy(to + i, &pairs, sizeof pairs);
     }
-    return (const char*)scratch.data();
+    return to;
 }
 
 }  // namespace pagewire

@@ -51,10 +51,11 @@ inline void Linear::pack(const float* source, const float* source_bias, int n_, 
             bf16* to = (bf16*)panel;
             for (int i = 0; i < k; i++) to[((size_t)i / 2 * kPanel + lane) * 2 + i % 2] = to_bf16(values[i]);
         } else {
-            scales[column] = pack_int8_column(values, k, (uint8_t*)panel, lane, format == Format::kInt8 ? 4 : 2);
+            const bool dynamic = format == Format::kInt8;
+            scales[column] = pack_int8_column(values, k, (uint8_t*)panel, lane, dynamic ? 4 : 2, dynamic ? 128 : 0);
         }
     }
-    // Columns past n in the last panel: zero weights, which unsigned int8 writes as 128; their results are not stored.
+    // Columns past n in the last panel stay zero bytes; their results are not used.
 }
 
 // A product cut into tasks: blocks of rows whose activations fit the L2 cache, by one or more panels.
@@ -95,22 +96,33 @@ class Warmup {
 
 constexpr ptrdiff_t kStreamAhead = 6144;  // bytes: how far before use a panel that is read once is fetched
 
-// Computes `rows` rows of one panel into out [rows, 32], without column scales and bias.
-inline void panel_tile(const Linear& linear, const char* panel, int row, int rows, const Activations& a, int tile,
-                       int tiles, float* out) {
+// A tile of rows [begin, begin + rows), number `index` of `count` that use the same panel.
+struct Tile {
+    int begin, rows, index, count;
+};
+
+// Up to this many rows, weight-only panels are widened in registers: beyond, it is done once for all tiles.
+constexpr int kWidenRows = 4;
+
+// Computes one tile of one panel into out [rows, 32], without column scales and bias. `widened`: see widen_panel.
+inline void panel_tile(const Linear& linear, const char* panel, const bf16* widened, const Activations& a, const Tile& t,
+                       float* out) {
     const size_t bytes = linear.panel_bytes();
     const int steps = linear.k / (linear.format == Format::kInt8 ? 4 : 2);
-    const bool stream = tiles == 1;
+    const bool stream = t.count == 1;
     Ahead ahead{panel + kStreamAhead, (ptrdiff_t)(bytes / steps)};
-    if (!stream) ahead = {panel + bytes + bytes * tile / tiles, (ptrdiff_t)(bytes / steps / tiles)};
+    if (!stream) ahead = {panel + bytes + bytes * t.index / t.count, (ptrdiff_t)(bytes / steps / t.count)};
+    const bf16* values = a.values + (size_t)t.begin * linear.k;
     if (linear.format == Format::kInt8) {
-        const QuantizedRows rows_from = a.quantized.from(row, linear.k);
-        if (stream) int8_rows<true>(rows, rows_from, (const uint8_t*)panel, linear.k, ahead, out);
-        else int8_rows<false>(rows, rows_from, (const uint8_t*)panel, linear.k, ahead, out);
+        const QuantizedRows rows = a.quantized.from(0, t.begin);
+        if (stream) int8_rows<true>(t.rows, rows, (const uint8_t*)panel, linear.k, ahead, out);
+        else int8_rows<false>(t.rows, rows, (const uint8_t*)panel, linear.k, ahead, out);
+    } else if (linear.format == Format::kInt8WeightOnly && !widened) {
+        bf16_rows<true, std::min(kWidenRows, kTileRows)>(t.rows, values, (const int8_t*)panel, linear.k, ahead, out);
     } else {
-        const bf16* values = a.values + (size_t)row * linear.k;
-        if (stream) bf16_rows<true>(rows, values, (const bf16*)panel, linear.k, ahead, out);
-        else bf16_rows<false>(rows, values, (const bf16*)panel, linear.k, ahead, out);
+        const bf16* weights = widened ? widened : (const bf16*)panel;
+        if (stream) bf16_rows<true>(t.rows, values, weights, linear.k, ahead, out);
+        else bf16_rows<false>(t.rows, values, weights, linear.k, ahead, out);
     }
 }
 
@@ -131,10 +143,11 @@ void linear_task(const Grid& grid, int task, const Activations& a, Finish&& fini
         if (!linear.scales.empty()) scale0 = load(&linear.scales[p * kPanel]), scale1 = load(&linear.scales[p * kPanel + 16]);
         if (!linear.bias.empty()) bias0 = load(&linear.bias[p * kPanel]), bias1 = load(&linear.bias[p * kPanel + 16]);
         const char* panel = linear.panel(p);
-        if (linear.format == Format::kInt8WeightOnly) panel = unpack_weight_only((const uint8_t*)panel, linear.k);
+        const bool widen = linear.format == Format::kInt8WeightOnly && count > std::min(kWidenRows, kTileRows);
+        const bf16* widened = widen ? widen_panel((const int8_t*)panel, linear.k) : nullptr;
         for (int t = 0; t < tiles; t++) {
             const int begin = row_begin + count * t / tiles, end = row_begin + count * (t + 1) / tiles;
-            panel_tile(linear, panel, begin, end - begin, a, t, tiles, out);
+            panel_tile(linear, panel, widened, a, {begin, end - begin, t, tiles}, out);
             for (int row = begin; row < end; row++) {
                 const float* from = out + (row - begin) * kPanel;
                 finish(row, p, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);

@@ -67,7 +67,7 @@ struct Workspace {
         offsets.allocate(n * (widest / kGroup) * sizeof(int32_t));
     }
     Activations activations(const HugeBuffer& values) const {
-        return {(bf16*)values.data(), {(int8_t*)quantized.data(), (float*)scales.data(), (int32_t*)offsets.data()}};
+        return {(bf16*)values.data(), {(int8_t*)quantized.data(), (float*)scales.data(), (int32_t*)offsets.data(), (size_t)tokens}};
     }
 };
 

@@ -20,24 +20,23 @@ typedef uint32_t u32x16 __attribute__((vector_size(64)));
 typedef uint16_t bf16;
 typedef uint16_t bf16x16 __attribute__((vector_size(32)));
 typedef int8_t int8x16 __attribute__((vector_size(16)));
-typedef uint8_t uint8x16 __attribute__((vector_size(16)));
 
 constexpr int kLanes = 16;
 
 // Rows of a register tile: as many as the registers hold with two vectors of columns each.
 #if defined(__AVX512F__)
 constexpr int kTileRows = 12;
-constexpr int kTileRowsInt8 = 6;
+constexpr int kTileRowsInt8 = 7;
 #else
 constexpr int kTileRows = 3;
 constexpr int kTileRowsInt8 = 2;
 #endif
 
+// A vector from unaligned memory of any type.
 template <class Vector, class Element>
 PW_INLINE Vector load_as(const Element* from) {
-    Vector value;
-    memcpy(&value, from, sizeof value);
-    return value;
+    typedef Vector Unaligned __attribute__((aligned(1), may_alias));
+    return *(const Unaligned*)from;
 }
 PW_INLINE f32x16 load(const float* from) { return load_as<f32x16>(from); }
 PW_INLINE void store(float* to, f32x16 value) { memcpy(to, &value, sizeof value); }
@@ -80,12 +79,45 @@ PW_INLINE void store_bf16(bf16* to, f32x16 value) {
     memcpy(to, &rounded, sizeof rounded);
 }
 PW_INLINE f32x16 load_bf16(const bf16* from) {
-    u32x16 wide = __builtin_convertvector(load_as<bf16x16>(from), u32x16);
+    const bf16x16 values = load_as<bf16x16>(from);
+#if defined(__AVX512F__)
+    const u32x16 wide = (u32x16)_mm512_cvtepu16_epi32((__m256i)values);
+#else
+    const u32x16 wide = __builtin_convertvector(values, u32x16);
+#endif
     return (f32x16)(wide << 16);
 }
 
-PW_INLINE f32x16 widen_uint8(const uint8_t* from) {
-    return __builtin_convertvector(__builtin_convertvector(load_as<uint8x16>(from), i32x16), f32x16);
+// GCC 12 converts between bytes and wider lanes one by one unless told how.
+PW_INLINE f32x16 load_int8(const int8_t* from) {
+    const int8x16 values = load_as<int8x16>(from);
+#if defined(__AVX512F__)
+    const i32x16 wide = (i32x16)_mm512_cvtepi8_epi32((__m128i)values);
+#else
+    const i32x16 wide = __builtin_convertvector(values, i32x16);
+#endif
+    return __builtin_convertvector(wide, f32x16);
+}
+// Lanes must be within -128 .. 127.
+PW_INLINE void store_int8(int8_t* to, i32x16 value) {
+#if defined(__AVX512F__)
+    const int8x16 narrow = (int8x16)_mm512_cvtepi32_epi8((__m512i)value);
+#else
+    const int8x16 narrow = __builtin_convertvector(value, int8x16);
+#endif
+    memcpy(to, &narrow, sizeof narrow);
+}
+
+// A vector of 32 bf16, or of 32 signed bytes widened to bf16 (exact).
+PW_INLINE i32x16 load_pairs(const bf16* from) { return load_as<i32x16>(from); }
+PW_INLINE i32x16 load_pairs(const int8_t* from) {
+    const f32x16 low = load_int8(from), high = load_int8(from + 16);
+#if defined(__AVX512BF16__)
+    return (i32x16)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+#else
+    const bf16x16 halves[2] = {to_bf16(low), to_bf16(high)};
+    return load_as<i32x16>(halves);
+#endif
 }
 
 // acc[i] += a[2i] * b[2i] + a[2i + 1] * b[2i + 1], bf16 pairs.
@@ -102,7 +134,9 @@ PW_INLINE f32x16 dot_bf16(f32x16 acc, i32x16 a, i32x16 b) {
 // acc[i] += sum over four bytes of unsigned u times signed s.
 PW_INLINE i32x16 dot_int8(i32x16 acc, i32x16 u, i32x16 s) {
 #if defined(__AVX512VNNI__)
-    return (i32x16)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
+    // Not the intrinsic: with it GCC 12 keeps `u` on the stack although registers are free.
+    asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
+    return acc;
 #else
     acc += (i32x16)((u32x16)u << 24 >> 24) * (s << 24 >> 24);
     acc += (i32x16)((u32x16)u << 16 >> 24) * (s << 16 >> 24);
