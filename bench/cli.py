@@ -14,7 +14,7 @@ from pagewire.bench.client import Client, RequestFailed, Target
 from pagewire.bench.compare import compare_results
 from pagewire.bench.experiment import run_experiment, warm_up
 from pagewire.bench.micro.run import NAMES, PARTS, report_frontend, report_parts
-from pagewire.bench.parity import ParitySettings, report_parity, run_parity
+from pagewire.bench.parity import ParityRow, ParitySettings, report_parity, run_parity
 from pagewire.bench.progress import Progress, choose_progress
 from pagewire.bench.report_html import render_report
 from pagewire.bench.report_text import report_result, warnings_of
@@ -210,17 +210,20 @@ def _add_parity(commands: Any) -> None:
         group.add_argument(
             f"--{name.replace('_', '-')}", type=int, default=default, metavar="N", help=f"default {default}"
         )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
 def _parity(args: argparse.Namespace) -> int:
     request = options.request_settings(args)
     parity = ParitySettings(**{name: getattr(args, name) for name in ParitySettings.__struct_fields__})
 
-    async def measure() -> str:
+    async def measure(progress: Progress) -> list[ParityRow]:
         (target,) = await options.find_targets([args.url], args.model, request)
-        return report_parity(await run_parity(target, request, parity))
+        return await run_parity(target, request, parity, progress)
 
-    print(_run_async(measure()))
+    with contextlib.closing(choose_progress(quiet=args.quiet)) as progress:
+        rows = _run_async(measure(progress))
+    print(report_parity(rows))
     return 0
 
 

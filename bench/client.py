@@ -98,7 +98,7 @@ class _Usage(Struct):
 class _Answer(Struct):
     """A stream event or a whole answer: the two have the same outer shape."""
 
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
 
@@ -192,7 +192,7 @@ class Client:
         if event.startswith(b"[DONE]"):
             return False
         answer = _decode(event)
-        for choice in answer.choices:
+        for choice in answer.choices or ():
             record.text += _content(choice)
             if choice.finish_reason is not None:
                 record.finish_reason = choice.finish_reason
@@ -203,7 +203,7 @@ class Client:
 
     def _read_answer(self, data: bytes, record: Record) -> None:
         answer = _decode(data)
-        for choice in answer.choices:
+        for choice in answer.choices or ():
             record.text += _content(choice)
             record.finish_reason = choice.finish_reason
         _take_usage(answer, record)

@@ -70,7 +70,7 @@ async def run_once(
     lateness: list[float] = []
     async with HarnessMonitor() as monitor:
         label = f"{client.target.name} {level_label(settings.load, level)}"
-        shower = asyncio.create_task(_show(talk, label, plan.count, progress))
+        shower = asyncio.create_task(_show(talk, label, plan.num_requests, progress))
         try:
             lateness = await _drive(talk, plan, settings, level)
         except asyncio.CancelledError:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from pagewire.bench.client import Client, Message, Record, RequestFailed, RequestSettings, Target, open_session
 from pagewire.bench.lengths import Lengths
 from pagewire.bench.metrics import latency
+from pagewire.bench.progress import Progress
 from pagewire.bench.report_text import format_number, format_table
 from pagewire.bench.runner import Talk, run_closed
 from pagewire.bench.statistics import percentile
@@ -68,7 +69,9 @@ class ParityRow(Struct, frozen=True):
 Prompt = tuple[list[Message], list[int]]
 
 
-async def run_parity(target: Target, base: RequestSettings, parity: ParitySettings) -> list[ParityRow]:
+async def run_parity(
+    target: Target, base: RequestSettings, parity: ParitySettings, progress: Progress
+) -> list[ParityRow]:
     """Measure all modes; raises ``RequestFailed`` when the server can't say what a conversation becomes."""
     prompts = await _make_prompts(target, base, parity)
     modes = parity_modes(base)
@@ -76,6 +79,7 @@ async def run_parity(target: Target, base: RequestSettings, parity: ParitySettin
     async with AsyncExitStack() as stack:
         clients = {mode.name: await stack.enter_async_context(Client(target, mode.settings)) for mode in modes}
         for number in range(-1, parity.rounds):
+            progress.say("warming up" if number < 0 else f"round {number + 1} of {parity.rounds}")
             turn = number % len(modes)
             for mode in modes[turn:] + modes[:turn]:
                 records = await _run_mode(clients[mode.name], prompts, parity)

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -16,11 +16,14 @@ _DEFAULT_ROUNDS = 4
 
 
 class Plan(Struct, frozen=True):
-    """The conversations of a run in order. ``offsets`` (seconds) None is a closed loop; ``count`` None no fixed end."""
+    """The conversations of a run in order. ``offsets`` (seconds) None is a closed loop.
+
+    ``num_requests`` counts the turns of all of them; None where only a duration ends the run.
+    """
 
     conversations: Iterable[Conversation]
     offsets: list[float] | None
-    count: int | None
+    num_requests: int | None
 
 
 def level_label(load: LoadSettings, level: float) -> str:
@@ -52,7 +55,7 @@ def make_plan(settings: Settings, level: float, repeat: int) -> Plan:
         offsets = plan_arrivals(arrivals, random.Random(f"{seed}/arrivals"), count, load.duration_s)
     # Made ahead: making a long prompt when it is due would delay it.
     conversations = [workload.conversation(index) for index in range(len(offsets))]
-    return Plan(conversations, offsets, len(offsets))
+    return Plan(conversations, offsets, _count_turns(conversations))
 
 
 def _closed_plan(load: LoadSettings, workload: Workload, level: float) -> Plan:
@@ -61,7 +64,12 @@ def _closed_plan(load: LoadSettings, workload: Workload, level: float) -> Plan:
         count = max(_DEFAULT_CLOSED_REQUESTS, _DEFAULT_ROUNDS * int(level))
     if count is None:
         return Plan(map(workload.conversation, itertools.count()), None, None)
-    return Plan([workload.conversation(index) for index in range(count)], None, count)
+    conversations = [workload.conversation(index) for index in range(count)]
+    return Plan(conversations, None, _count_turns(conversations))
+
+
+def _count_turns(conversations: Sequence[Conversation]) -> int:
+    return sum(len(conversation.turns) for conversation in conversations)
 
 
 def _trace_offsets(load: LoadSettings, workload: Workload, level: float) -> list[float]:
