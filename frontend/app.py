@@ -35,7 +35,8 @@ def make_app(
         client_max_size=config.max_body_size,
         middlewares=[observe, answer_errors, answer_preflight, check_keys(frozenset(open_handlers))],
     )
-    metrics = Metrics(pool, config.metrics_prefix, status.version_string())
+    served_name = config.served_model_name[0] if config.served_model_name else None
+    metrics = Metrics(pool, config.metrics_prefix, status.version_string(), served_name)
     app[FRONTEND] = Frontend(config, pool, Catalog(config, pool, supplied_template), keys, metrics)
     app.router.add_routes(_routes(config))
     app.on_response_prepare.append(add_headers)

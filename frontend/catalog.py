@@ -90,10 +90,15 @@ class Catalog:
 
     async def watch(self) -> None:
         """Prepare models as their engines become ready, so that the first request need not wait; runs for ever."""
+        tried: set[str] = set()
         while True:
             for entry in self._pool.models():
-                if entry.engine not in self._prepared:
-                    await self._prepare(entry)
+                if entry.engine not in tried:
+                    tried.add(entry.engine)
+                    try:
+                        await self._prepare(entry)
+                    except Exception:
+                        logger.exception("model %s cannot be served", entry.model.name)
             await asyncio.sleep(_WATCH_INTERVAL_S)
 
     async def _prepare(self, entry: EngineModel) -> ServedModel:

@@ -63,12 +63,12 @@ class ModelMetrics:
 class Metrics:
     """All metrics of one frontend, in a registry of their own."""
 
-    def __init__(self, pool: EnginePool, prefix: str, version: str):
-        """``prefix`` begins every name."""
+    def __init__(self, pool: EnginePool, prefix: str, version: str, served_name: str | None = None):
+        """``prefix`` begins every name; ``served_name`` is what models are called here, if not by their own name."""
         self.registry = CollectorRegistry()
         self._prefix = prefix
         self._models: dict[str, ModelMetrics] = {}
-        self.registry.register(EngineCollector(pool, prefix))
+        self.registry.register(EngineCollector(pool, prefix, served_name))
         self.http_requests = self._counter("http_requests", "HTTP requests answered.", "method", "route", "status")
         self.http_duration = self._histogram(
             "http_request_duration_seconds", "Seconds from request to end of answer.", _REQUEST_BUCKETS, "route"
@@ -128,9 +128,10 @@ class Metrics:
 class EngineCollector(Collector):
     """Exports the last load that each engine reported, read when Prometheus asks."""
 
-    def __init__(self, pool: EnginePool, prefix: str):
+    def __init__(self, pool: EnginePool, prefix: str, served_name: str | None):
         """Nothing is copied: the pool always has the newest."""
         self._pool = pool
+        self._served_name = served_name
         self._prefix = prefix
 
     def collect(self) -> Iterator[Metric]:
@@ -154,7 +155,7 @@ class EngineCollector(Collector):
             labels=("model_name", "engine", "block_size", "num_gpu_blocks"),
         )
         for index, (entry, load, ready) in loads:
-            labels = (entry.model.name, str(index))
+            labels = (self._served_name or entry.model.name, str(index))
             up.add_metric(labels, float(ready))
             # What a lost engine reported last is no longer so.
             running.add_metric(labels, load.running if ready else 0)
@@ -167,7 +168,7 @@ class EngineCollector(Collector):
         for attribute, name, help_text in _ENGINE_COUNTERS:
             family = CounterMetricFamily(f"{self._prefix}_{name}", help_text, labels=("model_name", "engine"))
             for index, (entry, load, _) in loads:
-                family.add_metric((entry.model.name, str(index)), getattr(load, attribute))
+                family.add_metric((self._served_name or entry.model.name, str(index)), getattr(load, attribute))
             yield family
 
     def _gauge(self, name: str, help_text: str) -> GaugeMetricFamily:

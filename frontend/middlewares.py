@@ -120,6 +120,7 @@ def _record(request: web.Request, status: int, seconds: float) -> None:
     if status == CLIENT_GONE:
         frontend.metrics.disconnects.inc()
     if frontend.config.access_log and request.path not in frontend.config.access_log_exclude:
-        line = f'{request.remote or "-"} "{request.method} {request.path}" {status} {seconds:.3f}s'
+        # The path as it was sent: decoded, it might hold a line break.
+        line = f'{request.remote or "-"} "{request.method} {request.rel_url.raw_path}" {status} {seconds:.3f}s'
         key, summary = request.get(KEY_NAME), request.get(SUMMARY)
         access_logger.info("%s%s%s", line, f" key={key}" if key else "", f" {summary}" if summary else "")

@@ -32,8 +32,6 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
         served = await frontend.catalog.find(chat.model)
         base = _sampling(chat, served, frontend.config)
         conversation = conversation_of(chat.messages, chat, frontend.config)
-        role = conversation.answer_role(frontend.config.response_role)
-        echo = conversation.echoed(role) if chat.echo else ""
 
         text = await render(conversation, served, frontend.metrics)
         prompt = await encode_prompt(
@@ -43,6 +41,8 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
             len(prompt), _max_tokens(chat), served.defaults.max_tokens, served, part="messages", param="messages"
         )
 
+        role = conversation.answer_role(frontend.config.response_role)
+        echo = conversation.echoed(role) if chat.echo else ""
         work = plan_work(http, served, chat, base, [Prompt(prompt, max_tokens)])
         return await respond(http, frontend, work, ChatShape(chat, served.name, role, echo))
 

@@ -1,5 +1,6 @@
 """``POST /v1/completions``: parse, tokenize, generate, answer. Prompts are used as given, without a template."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,8 @@ async def completions(http: web.Request) -> web.StreamResponse:
                 len(ids), completion.max_tokens, DEFAULT_MAX_TOKENS, served, part="prompt", param=prompt.param
             )
             prompts.append(Prompt(ids, max_tokens))
+            # Short prompts are tokenized at once; many of them must still let others have a turn.
+            await asyncio.sleep(0)
 
         echoes = None
         if completion.echo:

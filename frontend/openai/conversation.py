@@ -89,6 +89,8 @@ async def render(conversation: Conversation, served: ServedModel, metrics: Metri
     except TemplateError as error:
         logger.info("the chat template refused a request: %s", error)
         raise invalid(error.message, error.param, code=None) from None
+    except RecursionError:
+        raise invalid("The messages are nested too deeply.", "messages", code=None) from None
     metrics.render_seconds.observe(time.perf_counter() - begun)
     return text
 

@@ -11,6 +11,8 @@ from pagewire.protocol.messages import Error
 # Seconds after which a client may try again; overload clears quickly, a missing engine less so.
 RETRY_OVERLOADED_S = 1
 RETRY_UNAVAILABLE_S = 5
+# OpenAI's clients try again after any 5xx unless told otherwise.
+_NO_RETRY = {"x-should-retry": "false"}
 
 _encoder = msgspec.json.Encoder()
 
@@ -80,14 +82,13 @@ def unavailable(message: str) -> ApiError:
 
 def internal(message: str) -> ApiError:
     """We failed, and the same request would fail again: 500."""
-    return ApiError(500, message, kind="server_error", headers={"x-should-retry": "false"})
+    return ApiError(500, message, kind="server_error", headers=_NO_RETRY)
 
 
 def timed_out(seconds: float) -> ApiError:
-    """The time limit of the request passed: 504."""
-    return ApiError(
-        504, f"The request took longer than its limit of {seconds:g} s.", kind="server_error", code="timeout"
-    )
+    """The time limit of the request passed, as it would again: 504."""
+    message = f"The request took longer than its limit of {seconds:g} s."
+    return ApiError(504, message, kind="server_error", code="timeout", headers=_NO_RETRY)
 
 
 def from_engine(error: Error) -> ApiError:

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from pagewire.protocol.messages import Error
-from tests.fake_engine import FakeEngine, Refuse, Silence, until
+from tests.fake_engine import FakeEngine, Refuse, Silence, toy_model, until
 from tests.frontend.running import Server, StartServer, strict_json
 
 
@@ -55,6 +55,12 @@ async def test_an_unknown_model_is_not_found(server: Server) -> None:
         assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
 
 
+# As deep as JSON may be here; deeper bodies are refused when they are decoded.
+NESTED: list[Any] = []
+for _ in range(900):
+    NESTED = [NESTED]
+
+
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
@@ -67,10 +73,12 @@ async def test_an_unknown_model_is_not_found(server: Server) -> None:
         ([{"role": "user", "content": {"type": "text", "text": "Hi"}}], "messages[0].content"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text", "text": 7}]}], "messages[0].content[0]"),
+        ([{"role": "assistant", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": "Hi", "extra": NESTED}], "messages"),
     ],
 )
 async def test_impossible_messages_are_named(server: Server, messages: list[Any], param: str) -> None:
-    status, answer = await server.chat(messages)
+    status, answer = await server.chat(messages, echo=True)
     assert status == 400
     assert check_error(answer)["param"] == param
 
@@ -166,6 +174,13 @@ async def test_a_bug_is_a_500_without_its_trace(server: Server, monkeypatch: pyt
     status, answer = await server.chat()
     assert status == 500
     assert "NoneType" not in check_error(answer)["message"]
+
+
+async def test_a_tokenizer_that_cannot_be_read_is_a_500(start_server: StartServer, engine: FakeEngine) -> None:
+    engine.model = toy_model(tokenizer_json="{}")
+    server = await start_server()
+    assert (await server.chat())[0] == 500
+    assert (await server.get("/health"))[0] == 200
 
 
 CLASSES = [
