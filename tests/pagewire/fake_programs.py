@@ -1,8 +1,8 @@
 """Stand-ins for the two programs, without a model: ``fake_programs.py NAME JOURNAL [BEHAVIOUR]``.
 
-What happens is written to the journal, a line each. The fake frontend listens at PAGEWIRE_PORT and is ready at once.
-Behaviours: ``fail`` exits with status 1 at once, ``crash-once`` exits with 5 at its first start as soon as the
-frontend was found ready, ``crash-always`` at each start, ``stubborn`` ignores SIGTERM.
+What happens is written to the journal, a line each. The fake frontend listens at PAGEWIRE_PORT and is ready once the
+engine is up. Behaviours: ``fail`` exits with status 1 at once, ``crash-once`` exits with 5 at its first start as soon
+as readiness was announced, ``crash-always`` at each start, ``stubborn`` ignores SIGTERM.
 """
 
 import json
@@ -15,10 +15,13 @@ from pathlib import Path
 
 
 class Handler(BaseHTTPRequestHandler):
+    journal: Path
+
     def do_GET(self) -> None:
         models = {"data": [{"id": os.environ.get("PAGEWIRE_SERVED_MODEL_NAME", "toy")}]}
         body = json.dumps(models if self.path == "/v1/models" else {}).encode()
-        self.send_response(200)
+        ready = self.path != "/ready" or "engine up" in self.journal.read_text()
+        self.send_response(200 if ready else 503)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -42,14 +45,14 @@ def main() -> None:
     print(f"hello from {name}")
     if behaviour == "fail":
         sys.exit(1)
-    if behaviour.startswith("crash"):
-        first = journal.read_text().count(f"{name} started") == 1
-        if first or behaviour == "crash-always":
-            until_announced(journal)
-            sys.exit(5)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour == "stubborn" else stop)
     note("up")
+    first = journal.read_text().count(f"{name} started") == 1
+    if behaviour == "crash-always" or (behaviour == "crash-once" and first):
+        until_announced(journal)
+        sys.exit(5)
     if name == "frontend":
+        Handler.journal = journal
         ThreadingHTTPServer(("127.0.0.1", int(os.environ["PAGEWIRE_PORT"])), Handler).serve_forever()
     while True:
         time.sleep(0.05)

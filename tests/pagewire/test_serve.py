@@ -139,7 +139,7 @@ async def test_a_failed_start_ends_everything_with_its_status(stage, name):
 async def test_a_crashed_engine_is_started_again(stage):
     stage.engine = "crash-once"
     async with stage.running() as status:
-        await until(lambda: "engine up" in stage.noted())
+        await until(lambda: stage.noted().count("engine up") == 2)
         send_signal(signal.SIGTERM)
     assert status.result() == 0
     assert "the engine ended (status 5), starting it again" in stage.output.getvalue()
