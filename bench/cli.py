@@ -159,14 +159,14 @@ def _sweep(args: argparse.Namespace) -> int:
     settings = Settings(load, options.workload_settings(args), options.request_settings(args), args.slo)
     sweep = SweepSettings(args.start, args.limit, args.precision, args.attainment, whole=args.over == "concurrency")
 
-    async def measure(progress: Progress) -> tuple[Target, float | None, list[Run]]:
+    async def measure(progress: Progress, writer: RecordWriter | None) -> tuple[Target, float | None, list[Run]]:
         (target,) = await options.find_targets([args.url], args.model, settings.request)
         async with Client(target, settings.request) as client:
             await warm_up(client, settings, progress)
-            return target, *await run_sweep(client, settings, sweep, progress)
+            return target, *await run_sweep(client, settings, sweep, progress, writer)
 
-    with _outputs(args) as (progress, _):
-        target, best, runs = _run_async(measure(progress))
+    with _outputs(args) as (progress, writer):
+        target, best, runs = _run_async(measure(progress, writer))
     unit = "requests/s" if args.over == "rate" else "at once"
     said = [f"highest load that holds it: {best:g} {unit}" if best else "no load holds it"]
     said += [f"! {run.label}: {warning}" for run in runs for warning in warnings_of(run)]

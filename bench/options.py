@@ -127,18 +127,18 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     levels.add_argument("--rate", type=option_type(_numbers), metavar="R[,R...]", help="open loop, requests per second")
     levels.add_argument("--trace-speed", type=option_type(_numbers), metavar="X[,X...]", help="of --trace; default 1")
     add_arrival_options(group)
+    group.add_argument("--repeats", type=int, default=1, metavar="N", help="of each level; default 1")
     group.add_argument("--max-in-flight", type=int, metavar="N", help="of an open loop; waiting counts as latency")
     group.add_argument("--requests", type=int, metavar="N", help="conversations per level")
     group.add_argument("--duration", type=seconds, metavar="TIME", help="begin no more after this time")
 
 
 def add_arrival_options(group: argparse._ActionsContainer) -> None:
-    """Add how an open loop's requests arrive, and what every measurement needs: seed, warm-up, repeats."""
+    """Add how an open loop's requests arrive, and what every measurement needs: seed, warm-up, service level."""
     group.add_argument("--arrivals", choices=["constant", "poisson", "gamma", "ramp"], default="poisson")
     group.add_argument("--burstiness", type=float, default=1.0, metavar="X", help="of gamma: below 1 comes in bursts")
     group.add_argument("--end-rate", type=float, metavar="R", help="of ramp")
     group.add_argument("--warmup", type=int, default=4, metavar="N", help="requests not counted; default 4")
-    group.add_argument("--repeats", type=int, default=1, metavar="N", help="of each level; default 1")
     group.add_argument("--seed", type=int, default=0)
     group.add_argument(
         "--slo",

@@ -8,7 +8,7 @@ from pagewire.bench.client import Client
 from pagewire.bench.experiment import run_once
 from pagewire.bench.progress import Progress
 from pagewire.bench.report_text import run_line
-from pagewire.bench.results import Run, Settings
+from pagewire.bench.results import RecordWriter, Run, Settings
 
 # The search gives up this far below where it began.
 _LOWEST = 64
@@ -70,14 +70,16 @@ def holds(run: Run, attainment: float) -> bool:
 
 
 async def run_sweep(
-    client: Client, settings: Settings, sweep: SweepSettings, progress: Progress
+    client: Client, settings: Settings, sweep: SweepSettings, progress: Progress, writer: RecordWriter | None = None
 ) -> tuple[float | None, list[Run]]:
     """Search on a server; returns the highest level that holds, and every run made on the way."""
     runs: list[Run] = []
 
     async def probe(level: float) -> bool:
-        run, _ = await run_once(client, settings, level, len(runs), progress)
+        run, records = await run_once(client, settings, level, len(runs), progress)
         runs.append(run)
+        if writer is not None:
+            writer.write(run, records)
         held = holds(run, sweep.attainment)
         progress.say(f"{run_line(run)}: {'holds' if held else 'does not hold'}")
         return held
