@@ -15,6 +15,11 @@ _MAX_TIMELINES = 12
 _MAX_CURVES = COLOURS
 # Where the highest value is this many times the median, a linear axis would show a flat line and a spike.
 _LOG_ABOVE = 20.0
+# Levels this far apart are drawn on a logarithmic axis.
+_LOG_LOADS_FROM = 8
+
+# Repeats: runs by level of load and server.
+Groups = dict[tuple[str, str], list[Run]]
 
 
 def render_report(result: Result) -> str:
@@ -58,9 +63,9 @@ def _warnings(runs: Sequence[Run]) -> str:
     return f'<ul class="warnings">{"".join(f"<li>{escape(text)}</li>" for text in found)}</ul>'
 
 
-def _groups(result: Result) -> dict[tuple[str, str], list[Run]]:
+def _groups(result: Result) -> Groups:
     """Group repeats: runs by level of load and server, in the order they were made."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: Groups = {}
     for run in result.runs:
         groups.setdefault((run.label, run.target), []).append(run)
     return groups
@@ -110,35 +115,28 @@ def _range(low: float, high: float, count: int, form: str) -> str:
 
 
 def _load_charts(result: Result) -> Iterable[str]:
-    """Draw medians over repeats against the level, for each server: only where there is more than one level."""
-    for settings in result.settings:
-        groups = {
-            key: runs
-            for key, runs in _groups(result).items()
-            if key[0].startswith(settings.load.name) and len(result.settings) == 1
-        }
-        if len({runs[0].load for runs in groups.values()}) < 2:
-            continue
-        x_label = {"closed": "requests at once", "open": "requests per second", "trace": "speed"}[settings.load.kind]
-        charts = (
-            ("Output tokens per second", "tok/s", ("output tokens/s",)),
-            ("Time to first token", "ms", ("TTFT p50", "TTFT p99")),
-            ("Inter-token latency", "ms", ("ITL p50", "ITL p99")),
-            ("End to end", "ms", ("E2E p50", "E2E p99")),
-            ("Goodput", "req/s", ("goodput",)),
-        )
-        for title, unit, names in charts:
-            yield _load_chart(result, groups, title, unit, names, x_label)
+    """Draw medians over repeats against the level, for each server: only where one load has several levels."""
+    groups = _groups(result)
+    if len(result.settings) > 1 or len({runs[0].load for runs in groups.values()}) < 2:
+        return
+    kind = result.settings[0].load.kind
+    x_label = {"closed": "requests at once", "open": "requests per second", "trace": "speed"}[kind]
+    charts = (
+        ("Output tokens per second", "tok/s", ("output tokens/s",)),
+        ("Time to first token", "ms", ("TTFT p50", "TTFT p99")),
+        ("Inter-token latency", "ms", ("ITL p50", "ITL p99")),
+        ("End to end", "ms", ("E2E p50", "E2E p99")),
+        ("Goodput", "req/s", ("goodput",)),
+    )
+    for title, unit, names in charts:
+        series = _load_series(result, groups, names)
+        loads = [x for each in series for x, _ in each.points]
+        wide = bool(loads) and max(loads) >= _LOG_LOADS_FROM * min(loads)
+        yield draw_chart(series, title=title, x_label=x_label, y_label=unit, log_x=wide, log_y=_is_skewed(series))
 
 
-def _load_chart(
-    result: Result,
-    groups: dict[tuple[str, str], list[Run]],
-    title: str,
-    unit: str,
-    names: Sequence[str],
-    x_label: str,
-) -> str:
+def _load_series(result: Result, groups: Groups, names: Sequence[str]) -> list[Series]:
+    """Return a line per server and figure; servers differ in colour, figures in dashes."""
     series = []
     for colour, target in enumerate(result.targets):
         for number, name in enumerate(names):
@@ -149,9 +147,7 @@ def _load_chart(
             ]
             shown = name if len(result.targets) == 1 else f"{target.name} {name}"
             series.append(Series(shown, sorted(points), colour % COLOURS, dashed=number > 0))
-    xs = [x for each in series for x, _ in each.points]
-    wide = bool(xs) and max(xs) >= 8 * min(xs)
-    return draw_chart(series, title=title, x_label=x_label, y_label=unit, log_x=wide, log_y=_is_skewed(series))
+    return series
 
 
 def _is_skewed(series: Sequence[Series]) -> bool:
