@@ -4,12 +4,13 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import invalid
+from pagewire.frontend.openai.schema import ChatRequest, TokenizeRequest
 from pagewire.frontend.template import TemplateError, content_text
 
 logger = logging.getLogger(__name__)
@@ -22,21 +23,6 @@ NO_TEMPLATE = (
 )
 # Other roles are the template's business, and so is what their messages hold.
 _ROLES_WITH_CONTENT = frozenset({"system", "developer", "user", "tool"})
-
-
-class TemplateFields(Protocol):
-    """The fields of a request that decide how messages are rendered."""
-
-    @property
-    def add_generation_prompt(self) -> bool | None: ...  # noqa: D102
-    @property
-    def continue_final_message(self) -> bool: ...  # noqa: D102
-    @property
-    def chat_template_kwargs(self) -> dict[str, Any]: ...  # noqa: D102
-    @property
-    def documents(self) -> list[dict[str, Any]] | None: ...  # noqa: D102
-    @property
-    def reasoning_effort(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +45,9 @@ class Conversation:
         return content_text(last.get("content")) if last["role"] == role else ""
 
 
-def conversation_of(messages: Sequence[Message], fields: TemplateFields, config: FrontendConfig) -> Conversation:
+def conversation_of(
+    messages: Sequence[Message], fields: ChatRequest | TokenizeRequest, config: FrontendConfig
+) -> Conversation:
     """Check messages as far as they are not the template's business; raises ApiError naming the part at fault."""
     for index, message in enumerate(messages):
         _check_message(message, f"messages[{index}]")
