@@ -91,7 +91,8 @@ class RichProgress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[text]}"),
         )
-        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        # The bar is drawn by a thread, which must not take the harness's time.
+        self._bar = Bar(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2)
         self._task = self._bar.add_task("", total=None, text="")
         self._bar.start()
 
