@@ -68,7 +68,7 @@ class EngineLink:
         self._open: dict[int, Generation] = {}
         self._ping_seq = 0
         self._last_heard = time.monotonic()
-        self._socket = frontend_socket(context, address)
+        self._socket = frontend_socket(context)
         self._monitor = self._socket.get_monitor_socket(_MONITORED)
         self._pinger: asyncio.Task[None] | None = None
 

@@ -27,8 +27,8 @@ def engine_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq
     return socket
 
 
-def frontend_socket(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
-    """Make a frontend's DEALER for one engine and start to connect; the engine need not be there yet.
+def frontend_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """Make a frontend's DEALER for one engine; it may connect before the engine is there.
 
     The identity is new at every start, so that an engine never mistakes a restarted frontend for its predecessor.
     """

@@ -35,7 +35,7 @@ class Peer:
     """A frontend's side of the connection."""
 
     def __init__(self, context: zmq.Context, address: str) -> None:
-        self.socket = frontend_socket(context, address)
+        self.socket = frontend_socket(context)
         self.socket.connect(address)
 
     def send(self, message: Hello | Generate | Abort | Ping) -> None:
