@@ -259,7 +259,7 @@ def sampling_of(engine: FakeEngine) -> Sampling:
     return request.sampling
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
     """Wait until something is so; fails after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -51,13 +51,23 @@ class Server:
         """Stream a completion to its end."""
         return await self.stream("/v1/completions", {"model": "toy", "prompt": prompt, **fields})
 
-    async def stream(self, path: str, body: dict[str, Any]) -> "Stream":
-        """POST and read a whole stream; fails unless it is one."""
+    async def stream(
+        self, path: str, body: dict[str, Any], after: bytes = b"", then: Callable[[], Any] = lambda: None
+    ) -> "Stream":
+        """POST and read a whole stream, doing ``then`` when ``after`` has arrived; fails unless it is a stream."""
         async with self.http.post(self.url + path, json={**body, "stream": True}) as response:
-            raw = await response.read()
+            raw = b""
+            while after not in raw and not response.content.at_eof():
+                raw += await response.content.readany()
+            then()
+            raw += await response.read()
             assert response.status == 200, raw
             assert response.content_type == "text/event-stream"
             return Stream(raw)
+
+    def streams_open(self) -> float | None:
+        """How many streams have begun and not ended."""
+        return self.frontend.metrics.registry.get_sample_value("pagewire_streams_open")
 
 
 class Stream:
