@@ -63,13 +63,18 @@ class EngineLoop:
     def _turn(self) -> None:
         for identity, message in self._server.receive(0 if self._core.has_work else IDLE_POLL_MS):
             self._handle(identity, message)
+        # Between receiving and a step, which may be long: silence is only known after everything there was is read.
+        self._keep_house(time.monotonic())
         if self._core.has_work:
             self._send(self._core.step())
-        now = time.monotonic()
-        if now >= self._next_housekeeping:
-            self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
-            self._drop_silent_frontends()
-            self._batch_log.report(self._core.load(), now)
+
+    def _keep_house(self, now: float) -> None:
+        if now < self._next_housekeeping:
+            return
+        self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
+        for identity in self._server.silent():
+            self._lose(identity)
+        self._batch_log.report(self._core.load(), now)
 
     def _drained(self) -> bool:
         """Start a drain that was asked for, and say whether it is over."""
@@ -125,10 +130,6 @@ class EngineLoop:
         for identity, deltas in by_frontend.items():
             if not self._server.send(identity, Output(tuple(deltas), load)):
                 self._lose(identity)
-
-    def _drop_silent_frontends(self) -> None:
-        for identity in self._server.silent():
-            self._lose(identity)
 
     def _lose(self, identity: bytes) -> None:
         dropped = self._core.abort_all(identity)

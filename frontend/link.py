@@ -33,8 +33,8 @@ from pagewire.protocol.sockets import frontend_socket
 logger = logging.getLogger(__name__)
 
 PING_INTERVAL_S = 1.0
-# Longer than any sane step: the engine's loop answers between steps, so a long prefill delays its Pong.
-PONG_TIMEOUT_S = 10.0
+# Longer than any sane step: the engine answers between steps, and one of a large model on a busy CPU takes seconds.
+PONG_TIMEOUT_S = 30.0
 _MONITORED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
