@@ -23,37 +23,78 @@ def _new_mistral_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class CallLayout:
+    """How calls that a grammar enforces are written: ``before`` NAME ``between`` ARGUMENTS ``after``, for each.
+
+    ``separator`` stands between two calls, ``opening`` and ``closing`` around all of them.
+    """
+
+    before: str
+    between: str
+    after: str
+    separator: str
+    opening: str = ""
+    closing: str = ""
+
+
+_JSON_LAYOUT = CallLayout('{"name": "', '", "parameters": ', "}", ", ", "[", "]")
+
+
+@dataclass(frozen=True, slots=True)
 class ToolFormat:
     """How a family of models writes calls.
 
     ``read`` makes the reader of one answer, given the names of the tools. ``markers`` are texts that may be special
-    tokens of the tokenizer, so that the engine must not hide them.
+    tokens of the tokenizer, so that the engine must not hide them. ``layout`` None means that arguments in this format
+    are no JSON, so that enforced calls are written as plain JSON instead.
     """
 
     name: str
     read: Callable[[Outlet, frozenset[str]], Reader[None]]
+    layout: CallLayout | None
     markers: tuple[str, ...] = ()
     new_id: Callable[[], str] = _new_id
 
 
+_MISTRAL_MARKERS = (mistral.MARKER, mistral.ID_MARKER, mistral.ARGUMENTS_MARKER)
+
 FORMATS: Mapping[str, ToolFormat] = {
     tool_format.name: tool_format
     for tool_format in (
-        ToolFormat("hermes", hermes.read_hermes, (hermes.OPEN, hermes.CLOSE)),
-        ToolFormat("llama3_json", unmarked.read_llama3_json, (unmarked.LLAMA_TAG,)),
+        ToolFormat(
+            "hermes",
+            hermes.read_hermes,
+            CallLayout(f'{hermes.OPEN}\n{{"name": "', '", "arguments": ', f"}}\n{hermes.CLOSE}", "\n"),
+            (hermes.OPEN, hermes.CLOSE),
+        ),
+        ToolFormat(
+            "llama3_json",
+            unmarked.read_llama3_json,
+            CallLayout('{"name": "', '", "parameters": ', "}", "; "),
+            (unmarked.LLAMA_TAG,),
+        ),
         ToolFormat(
             "mistral",
             mistral.read_mistral,
-            (mistral.MARKER, mistral.ID_MARKER, mistral.ARGUMENTS_MARKER),
+            CallLayout('{"name": "', '", "arguments": ', "}", ", ", f"{mistral.MARKER} [", "]"),
+            _MISTRAL_MARKERS,
             _new_mistral_id,
         ),
-        ToolFormat("pythonic", pythonic.read_pythonic, (pythonic.START_TAG, pythonic.END_TAG)),
-        ToolFormat("json", unmarked.read_json),
+        ToolFormat(
+            "mistral_args",
+            mistral.read_mistral,
+            CallLayout(mistral.MARKER, mistral.ARGUMENTS_MARKER, "", ""),
+            _MISTRAL_MARKERS,
+            _new_mistral_id,
+        ),
+        ToolFormat("pythonic", pythonic.read_pythonic, None, (pythonic.START_TAG, pythonic.END_TAG)),
+        ToolFormat("json", unmarked.read_json, _JSON_LAYOUT),
     )
 }
 
 # What the template of a model trained on a format says, the most telling first.
 _SIGNS = (
+    (mistral.ARGUMENTS_MARKER, "mistral_args"),
     (mistral.MARKER, "mistral"),
     (hermes.OPEN, "hermes"),
     (pythonic.START_TAG, "pythonic"),
@@ -66,3 +107,8 @@ _SIGNS = (
 def recognise(template: str) -> ToolFormat:
     """The format that a chat template teaches, or plain JSON if it gives no sign of one."""
     return FORMATS[next((name for sign, name in _SIGNS if sign in template), "json")]
+
+
+def enforceable(tool_format: ToolFormat) -> tuple[ToolFormat, CallLayout]:
+    """The format, and its layout, in which calls are written that the client insists on."""
+    return (tool_format, tool_format.layout) if tool_format.layout else (FORMATS["json"], _JSON_LAYOUT)

@@ -198,6 +198,7 @@ def test_every_call_has_an_id_of_its_own_in_the_shape_its_template_takes() -> No
     [
         ("{{ tools }} <tool_call></tool_call>", "hermes"),
         ("[AVAILABLE_TOOLS]{{ tools }} [TOOL_CALLS]", "mistral"),
+        ("[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
         ('Respond in the format {"name": function name, "parameters": dictionary}', "llama3_json"),
         ("<|python_tag|>", "llama3_json"),
         ("[func_name1(params_name1=params_value1)]", "pythonic"),

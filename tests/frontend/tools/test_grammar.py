@@ -1,0 +1,81 @@
+"""Grammars of enforced calls accept what the format's reader reads as calls, and nothing else."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pagewire.frontend.tools.events import CallArguments, CallStart
+from pagewire.frontend.tools.formats import FORMATS, enforceable
+from pagewire.frontend.tools.grammar import call_grammar
+from pagewire.frontend.tools.parser import ToolParser
+from tests.toy_tokenizer import IM_END, IM_START, tokenizer_json
+
+llguidance = pytest.importorskip("llguidance")
+
+
+@dataclass
+class Tool:
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+TOOLS = [
+    Tool(
+        "get_weather", {"properties": {"city": {"$ref": "#/$defs/city"}}, "required": ["city"], "$defs": {"city": {}}}
+    ),
+    Tool("now", {"type": "object", "properties": {}, "additionalProperties": False}),
+]
+FORCED = {
+    "hermes": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+    '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+    "llama3_json": '{"name": "get_weather", "parameters": {"city": "Rome"}}; {"name": "now", "parameters": {}}',
+    "mistral": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome"}}, '
+    '{"name": "now", "arguments": {}}]',
+    "mistral_args": '[TOOL_CALLS]get_weather[ARGS]{"city": "Rome"}[TOOL_CALLS]now[ARGS]{}',
+    "pythonic": '[{"name": "get_weather", "parameters": {"city": "Rome"}}, {"name": "now", "parameters": {}}]',
+    "json": '[{"name": "get_weather", "parameters": {"city": "Rome"}}, {"name": "now", "parameters": {}}]',
+}
+
+
+def accepts(grammar: str, written: list[int]) -> bool:
+    """Whether the tokens are a whole text of the grammar."""
+    tokenizer = llguidance.LLTokenizer(tokenizer_json(), eos_token=IM_END)
+    matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(grammar))
+    assert not matcher.get_error()
+    return matcher.try_consume_tokens(written) == len(written) and matcher.is_accepting()
+
+
+def test_every_format_is_covered() -> None:
+    assert FORCED.keys() == FORMATS.keys()
+
+
+@pytest.mark.parametrize(("name", "written"), FORCED.items())
+def test_what_the_grammar_allows_is_read_as_calls(name: str, written: str) -> None:
+    tool_format, layout = enforceable(FORMATS[name])
+    parser = ToolParser(tool_format, ["get_weather", "now"])
+
+    events = [*parser.feed(written), *parser.finish()]
+
+    assert accepts(call_grammar(layout, TOOLS, None, {}), list(written.encode()))
+    assert [event.name if isinstance(event, CallStart) else event.text for event in events] == [
+        *("get_weather", '{"city": "Rome"}', "now", "{}")
+    ]
+    assert isinstance(events[-1], CallArguments)
+
+
+@pytest.mark.parametrize(("name", "written"), FORCED.items())
+def test_text_wrong_arguments_and_calls_above_the_limit_are_impossible(name: str, written: str) -> None:
+    layout = enforceable(FORMATS[name])[1]
+    grammar = call_grammar(layout, TOOLS, None, {})
+    assert not accepts(grammar, list(b"Hello"))
+    assert not accepts(grammar, list(written.replace('{"city": "Rome"}', "{}").encode()))
+    assert not accepts(grammar, list(written.replace("now", "never").encode()))
+    assert not accepts(call_grammar(layout, TOOLS, 1, {}), list(written.encode()))
+
+
+def test_markers_that_are_special_tokens_are_written_as_such() -> None:
+    layout = enforceable(FORMATS["mistral_args"])[1]
+    grammar = call_grammar(layout, TOOLS, 1, {"[TOOL_CALLS]": IM_START})
+    assert accepts(grammar, [IM_START, *b"now[ARGS]{}"])
+    assert not accepts(grammar, list(b"[TOOL_CALLS]now[ARGS]{}"))
