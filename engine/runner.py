@@ -231,7 +231,10 @@ def _place_logits(
             end = min(row.start + row.count, row.request.num_prompt - 1)
             wanted = max(0, end - row.start)
             predicted = list(row.request.prompt[row.start + 1 : end + 1])
-            positions.append(PromptPositions(number, slice(len(indices), len(indices) + wanted), predicted, num_top))
+            # A device that runs ahead plans decodes before the host has booked the last prompt position.
+            if wanted:
+                at = slice(len(indices), len(indices) + wanted)
+                positions.append(PromptPositions(number, at, predicted, num_top))
             indices += range(base, base + wanted)
         if row.samples:
             sampling_rows.append(number)
