@@ -124,15 +124,17 @@ class PieceDecoder:
 class WindowDecoder:
     """Any other tokenizer: decodes the last few tokens with and without the new ones and takes the difference."""
 
-    def __init__(self, vocabulary: Vocabulary, skip_special_tokens: bool) -> None:
-        """Start an empty text."""
+    def __init__(self, vocabulary: Vocabulary, hidden: frozenset[int]) -> None:
+        """``hidden`` ids decode to nothing, as if they were not there."""
         self._vocabulary = vocabulary
-        self._skip = skip_special_tokens
+        self._hidden = hidden
         self._context: list[int] = []  # the tokens of the last piece returned
         self._new: list[int] = []
 
     def push(self, token_id: int) -> str:
         """The characters that this token completes."""
+        if token_id in self._hidden:
+            return ""
         self._new.append(token_id)
         text = self._difference()
         if not text or (text.endswith(REPLACEMENT) and len(self._new) < _MOST_UNFINISHED_TOKENS):
@@ -147,18 +149,23 @@ class WindowDecoder:
         return text
 
     def _difference(self) -> str:
-        before = self._vocabulary.decode(self._context, self._skip)
-        return self._vocabulary.decode(self._context + self._new, self._skip)[len(before) :]
+        before = self._vocabulary.decode(self._context, skip_special_tokens=False)
+        return self._vocabulary.decode(self._context + self._new, skip_special_tokens=False)[len(before) :]
 
 
-def text_decoder(vocabulary: Vocabulary, skip_special_tokens: bool, continues: bool = False) -> TextDecoder:
-    """A decoder for one text; one that ``continues`` another text keeps its leading space."""
-    hidden = vocabulary.special if skip_special_tokens else frozenset[int]()
+def text_decoder(
+    vocabulary: Vocabulary, skip_special_tokens: bool, continues: bool = False, shown: Sequence[int] = ()
+) -> TextDecoder:
+    """A decoder for one text; one that ``continues`` another text keeps its leading space.
+
+    ``shown`` are special tokens that are not skipped.
+    """
+    hidden = vocabulary.special.difference(shown) if skip_special_tokens else frozenset[int]()
     if vocabulary.scheme.kind == "bytes":
         return ByteDecoder(vocabulary, hidden)
     if vocabulary.scheme.kind == "pieces":
         return PieceDecoder(vocabulary, hidden, 0 if continues else vocabulary.scheme.strip)
-    return WindowDecoder(vocabulary, skip_special_tokens)
+    return WindowDecoder(vocabulary, hidden)
 
 
 def token_offsets(vocabulary: Vocabulary, token_ids: Sequence[int], skip_special_tokens: bool) -> list[int]:
@@ -184,7 +191,7 @@ class OutputText:
     def __init__(self, vocabulary: Vocabulary, sampling: Sampling, continues: bool = False) -> None:
         """Start an empty text; ``continues`` as for ``text_decoder``."""
         self.offset = 0
-        self._decoder = text_decoder(vocabulary, sampling.skip_special_tokens, continues)
+        self._decoder = text_decoder(vocabulary, sampling.skip_special_tokens, continues, sampling.shown_token_ids)
         self._stops = StopStrings(sampling.stop, sampling.include_stop) if sampling.stop else None
         self._tokens_before_stops = sampling.min_tokens
 

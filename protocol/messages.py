@@ -24,6 +24,7 @@ class Sampling(Struct, array_like=True, gc=False, frozen=True):
 
     ``temperature`` 0 means greedy; ``top_k`` 0 means off; ``seed`` is always set (drawn by the frontend if the client
     gave none). ``logprobs`` and ``prompt_logprobs``: None is off, k is that many alternatives beside the chosen token.
+    ``shown_token_ids`` are special tokens that stay in the text although ``skip_special_tokens`` hides the others.
     """
 
     max_tokens: int
@@ -44,6 +45,7 @@ class Sampling(Struct, array_like=True, gc=False, frozen=True):
     include_stop: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    shown_token_ids: tuple[int, ...] = ()
 
 
 class TopLogprob(Struct, array_like=True, gc=False, frozen=True):

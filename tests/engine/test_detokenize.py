@@ -55,6 +55,14 @@ def test_any_text_streams_as_the_tokenizer_decodes_it(maker: Callable[[], Tokeni
     assert decoded(words, token_ids, skip) == words.decode(token_ids, skip)
 
 
+@pytest.mark.parametrize("maker", [make.byte_level, *WITH_BYTE_RUNS])
+def test_a_special_token_may_be_shown_while_others_are_skipped(maker: Callable[[], Tokenizer]) -> None:
+    words = vocabulary(maker)
+    special = sorted(words.special)
+    text = OutputText(words, Sampling(99, shown_token_ids=(special[0],)))
+    assert stream(text, special).strip() == words.token_text(special[0])
+
+
 def valid_runs_or_hopeless_ones(words: Vocabulary) -> st.SearchStrategy[list[int]]:
     """Text tokens and byte runs that are valid UTF-8 or contain no character before their first bad byte."""
     start = words.tokenizer.token_to_id("<0x00>")
