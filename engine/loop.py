@@ -73,6 +73,8 @@ class EngineLoop:
             return
         self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
         for identity in self._server.silent():
+            # A process that was stopped may run again; it must not wait for answers that never come.
+            self._server.send(identity, Closing("fatal", "this frontend was silent for too long"))
             self._lose(identity)
         self._batch_log.report(self._core.load(), now)
 

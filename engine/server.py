@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import zmq
 
 from pagewire.protocol.codec import DecodeError, decode_to_engine, encode
-from pagewire.protocol.messages import Hello, ToEngine, ToFrontend
+from pagewire.protocol.messages import Hello, Ping, ToEngine, ToFrontend
 from pagewire.protocol.sockets import engine_socket
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,8 @@ class Server:
         frontend = self.frontends.get(identity)
         if frontend:
             frontend.last_heard = time.monotonic()
-        elif not isinstance(message, Hello):
-            # It will say Hello when its connection is (re)made; until then nothing it says has an owner.
+        elif not isinstance(message, Hello | Ping):
+            # It will say Hello when its connection is (re)made, or when a Pong tells it that someone is here; until
+            # then nothing it says has an owner.
             return None
         return message

@@ -56,13 +56,23 @@ class EngineLink:
     it, its Generation hears of it exactly once.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, name: str):
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: str,
+        name: str,
+        *,
+        ping_interval_s: float = PING_INTERVAL_S,
+        pong_timeout_s: float = PONG_TIMEOUT_S,
+    ):
         """``name`` identifies this frontend in the engine's log."""
         self.address = address
         self.state = LinkState.CONNECTING
         self.ready: Ready | None = None
         self.load = Load()
         self._name = name
+        self._ping_interval_s = ping_interval_s
+        self._pong_timeout_s = pong_timeout_s
         self._epoch = 0
         self._next_rid = 0
         self._open: dict[int, Generation] = {}
@@ -163,7 +173,8 @@ class EngineLink:
                         generation.push(delta)
             case Pong(_, load):
                 self.load = load
-                if self.state is LinkState.HUNG:
+                if self.state in (LinkState.HUNG, LinkState.LOST):
+                    # It runs after all. Whoever was silent for long, it or this frontend, is unknown to the other now.
                     self._greet()
             case Ready():
                 self._become_ready(message)
@@ -200,6 +211,7 @@ class EngineLink:
                 self._lose(LinkState.LOST)
 
     def _greet(self) -> None:
+        self.state = LinkState.CONNECTING
         self._epoch += 1
         self._last_heard = time.monotonic()
         self._send(Hello(VERSION, self._name, self._epoch))
@@ -222,9 +234,9 @@ class EngineLink:
         """Notice an engine that is connected but does not run: no socket event tells of a stopped process."""
         with suppress(asyncio.CancelledError):
             while True:
-                await asyncio.sleep(PING_INTERVAL_S)
+                await asyncio.sleep(self._ping_interval_s)
                 self._ping_seq += 1
                 self._send(Ping(self._ping_seq))
                 silent = time.monotonic() - self._last_heard
-                if silent > PONG_TIMEOUT_S and self.state in (LinkState.READY, LinkState.DRAINING):
+                if silent > self._pong_timeout_s and self.state in (LinkState.READY, LinkState.DRAINING):
                     self._lose(LinkState.HUNG)
