@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 import torch
+from msgspec import structs
 
 from pagewire.engine.config import EngineConfig
 from pagewire.engine.core import Admission, EngineCore
@@ -13,7 +14,7 @@ from pagewire.engine.kv_size import num_kv_blocks
 from pagewire.engine.models.base import BLOCK_SIZE
 from pagewire.engine.models.base import Model as ModelOnDevice
 from pagewire.engine.models.config import ModelConfig
-from pagewire.engine.models.describe import describe_model
+from pagewire.engine.models.describe import describe_model, model_pooling
 from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import resolve_model
 from pagewire.engine.models.loader import load_config, load_model, resolve_dtype
@@ -49,7 +50,9 @@ def build_engine(config: EngineConfig) -> Engine:
     described = describe_model(files, shape, resolve_dtype(shape, config.dtype), created=int(time.time()))
     limits = _decide_limits(config, shape, model, device)
     model.allocate_kv(limits.num_blocks)
-    runner = Runner(model, limits.max_num_seqs, limits.max_model_len, described.eos_token_ids, device.torch)
+    pooling = model_pooling(files) if config.pooling == "auto" else config.pooling
+    runner = Runner(model, limits.max_num_seqs, limits.max_model_len, described.eos_token_ids, device.torch, pooling)
+    described = structs.replace(described, embedding_size=runner.embedding_size)
     if config.warmup:
         runner.warm_up(min(limits.max_num_batched_tokens, limits.max_model_len, limits.num_blocks * BLOCK_SIZE))
     logger.info(

@@ -14,6 +14,7 @@ from pagewire.protocol.option_names import FRONTEND_OPTIONS
 from pagewire.protocol.option_types import choice, integer, number, seconds, size, switch, text
 from pagewire.protocol.options import read_options
 
+Pooling = Literal["auto", "last", "mean"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "dummy"]
 LogFormat = Literal["text", "json"]
@@ -63,6 +64,12 @@ class EngineConfig:
     )
     max_logprobs: int = option(
         integer(0), 20, group=_MODEL, help="most alternatives a request may ask for at a position"
+    )
+    pooling: Pooling = option(
+        choice(Pooling),
+        "auto",
+        group=_MODEL,
+        help="embeddings: state of the last token, or mean of all; auto is the checkpoint's, else last",
     )
     block_size: int = option(
         integer(16, 16), 16, group=_CACHE, help="tokens per block; only 16 so far", aliases=("--page-size",)

@@ -70,9 +70,10 @@ class EngineCore:
             self._counters["rejections"] += 1
             return Finish("error", usage=Usage(len(message.prompt), 0), error=error)
         room = self._limits.max_model_len - len(message.prompt)
-        request = make_request(key, message, max(1, min(message.sampling.max_tokens, room)))
+        max_tokens = 1 if message.embed else max(1, min(message.sampling.max_tokens, room))
+        request = make_request(key, message, max_tokens, reuse_prefix=self._may_reuse_prefix(message))
         output = OutputText(self._vocabulary, message.sampling, continues=True)
-        self._sequences[key] = Sequence(key, request, message.sampling, output, submitted=self._clock())
+        self._sequences[key] = Sequence(key, request, message.sampling, output, self._clock(), message.embed)
         self._scheduler.add(request)
         return None
 
@@ -139,11 +140,18 @@ class EngineCore:
             text = f"the prompt has a token id outside 0..{self._runner.vocab_size - 1}"
             return Error("invalid", text, param="prompt")
         room = self._limits.max_model_len - len(message.prompt)
-        if room < min(1, message.sampling.max_tokens):
+        if message.embed and not self._runner.embedding_size:
+            return Error("invalid", "this engine makes no embeddings")
+        if room < (0 if message.embed else min(1, message.sampling.max_tokens)):
             return _too_long(len(message.prompt), self._limits.max_model_len)
         if self._is_overloaded(len(message.prompt)):
             return Error("overloaded", "too many requests are waiting", retryable=True)
         return None
+
+    def _may_reuse_prefix(self, message: Generate) -> bool:
+        """Whether cached tokens may be skipped: not if something is wanted of every position."""
+        pooled = message.embed and self._runner.pooling != "last"
+        return message.sampling.prompt_logprobs is None and not pooled
 
     def _is_overloaded(self, num_tokens: int) -> bool:
         """Whether the queue is full. What a free slot will take at once does not count as queued."""
@@ -159,7 +167,7 @@ class EngineCore:
             sequence.admitted = now
             self._counters["prompt_tokens"] += request.num_prompt
             self._counters["cached_tokens"] += request.num_cached
-        self._runner.admit(request, sequence.sampling)
+        self._runner.admit(request, sequence.sampling, embed=sequence.embeds)
 
     def _prompt_tops(self, plan: Plan) -> list[int | None]:
         """By row: how many alternatives are wanted at each prompt position it computes, None if it is not asked."""
@@ -180,7 +188,9 @@ class EngineCore:
                 continue
             if index in result.prompt_logprobs:
                 self._reader.read_prompt(sequence, row.start, result.prompt_logprobs[index])
-            if row.samples:
+            if row.samples and sequence.embeds:
+                deltas.append(self._take_embedding(sequence, row, result, index))
+            elif row.samples:
                 deltas.append(self._take(sequence, row, result, index))
                 slots.append(row.slot)
                 tokens.append(result.token_ids[index])
@@ -208,6 +218,17 @@ class EngineCore:
         if read.finish is None:
             return sequence.key, delta
         return self._finish(sequence, delta, Finish(read.finish, sequence.usage(), read.matched))
+
+    def _take_embedding(self, sequence: Sequence, row: Row, result: StepResult, index: int) -> tuple[Key, Delta]:
+        """End a request whose prompt has been read with its embedding."""
+        if index in result.failed:
+            error = Error("internal", "the model produced no valid hidden states for this request")
+            return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
+        sequence.first_token = self._clock()
+        finish = Finish("stop", sequence.usage())
+        # Makes the prompt's blocks known to others; the token stands for one that was never sampled.
+        self._scheduler.collect(row, 0)
+        return self._finish(sequence, Delta(sequence.rid, embedding=result.embeddings[index]), finish)
 
     def _finish(self, sequence: Sequence, delta: Delta, finish: Finish) -> tuple[Key, Delta]:
         self._forget(sequence)

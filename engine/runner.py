@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pagewire.engine.batch import Batch
-from pagewire.engine.models.base import BLOCK_SIZE, Model
+from pagewire.engine.models.base import BLOCK_SIZE, EmbeddingModel, Model
 from pagewire.engine.plan import Plan, Row
+from pagewire.engine.pooling import Part, Pooler, Pooling
 from pagewire.engine.request import Request
 from pagewire.engine.sampling.logprobs import Logprobs, TokenLogprobs, prompt_logprobs
 from pagewire.engine.sampling.sampler import Sampled, Sampler
@@ -36,6 +37,7 @@ class Forwarded:
     sampling_rows: list[int]  # of the plan
     sampling_logits: list[int]  # the row of the logits that belongs to each of them
     prompt_positions: list[PromptPositions]
+    embeddings: list[tuple[int, Tensor]]  # plan row, float32 [hidden]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,15 @@ class Pending:
     sampling_rows: list[int]
     sampled: Sampled | None
     prompt_logprobs: list[tuple[int, Logprobs]]  # plan row, what it computed
+    embeddings: list[tuple[int, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """The host's view of a finished step, each mapping keyed by plan row.
 
-    A row in ``failed`` had no valid distribution: its token means nothing.
+    A row in ``failed`` had no valid distribution, or no valid hidden states: what it computed means nothing. An
+    embedding is little-endian float32 [hidden].
     """
 
     plan: Plan
@@ -60,6 +64,7 @@ class StepResult:
     failed: frozenset[int]
     logprobs: dict[int, TokenLogprobs]
     prompt_logprobs: dict[int, list[TokenLogprobs]]
+    embeddings: dict[int, bytes]
 
 
 class Runner:
@@ -70,22 +75,32 @@ class Runner:
     """
 
     def __init__(
-        self, model: Model, max_slots: int, max_model_len: int, eos_token_ids: Sequence[int], device: torch.device
+        self,
+        model: Model,
+        max_slots: int,
+        max_model_len: int,
+        eos_token_ids: Sequence[int],
+        device: torch.device,
+        pooling: Pooling = "last",
     ):
         """``max_slots`` sequences may run at once, each of at most ``max_model_len`` tokens."""
         self.vocab_size = model.vocab_size
+        self.embedding_size = model.hidden_size if isinstance(model, EmbeddingModel) else 0
+        self.pooling = pooling
         self.runs_ahead = device.type != "cpu"
         self._model = model
         self._device = device
         self._eos_token_ids = eos_token_ids
         self._sampler = Sampler(model.vocab_size, max_slots, device)
+        self._pooler = Pooler(pooling)
         max_blocks = -(-max_model_len // BLOCK_SIZE) + 1
         self._tables = np.zeros((max_slots, max_blocks), dtype=np.int32)
         self._known_tables: list[tuple[int, ...]] = [()] * max_slots
         self._last_tokens = torch.zeros(max_slots, dtype=torch.int64, device=device)
 
-    def admit(self, request: Request, sampling: Sampling) -> None:
-        """Prepare the slot that the request just got, for the first time or again."""
+    def admit(self, request: Request, sampling: Sampling, *, embed: bool = False) -> None:
+        """Prepare the slot that the request just got, for the first time or again; ``embed``: for an embedding."""
+        self._pooler.admit(request.slot, embed)
         self._sampler.admit(request.slot, sampling, request.prompt, request.output, self._eos_token_ids)
         self._known_tables[request.slot] = ()
 
@@ -103,9 +118,13 @@ class Runner:
         counts = np.fromiter((row.count for row in plan.rows), np.int64, len(plan.rows))
         starts = np.fromiter((row.start for row in plan.rows), np.int64, len(plan.rows))
         query_starts = np.concatenate(([0], counts.cumsum()))
-        indices, sampling_rows, sampling_logits, positions = _place_logits(plan.rows, query_starts, prompt_tops)
+        sampling = [row.samples and not self._pooler.wants(row.slot) for row in plan.rows]
+        indices, sampling_rows, sampling_logits, positions = _place_logits(
+            plan.rows, query_starts, prompt_tops, sampling
+        )
         batch = self._build_batch(plan.rows, slots, starts, counts, query_starts, indices)
-        return Forwarded(plan, self._model.forward(batch), sampling_rows, sampling_logits, positions)
+        logits, embeddings = self._compute(batch, self._pooler.parts(plan.rows, query_starts))
+        return Forwarded(plan, logits, sampling_rows, sampling_logits, positions, embeddings)
 
     def sample(self, forwarded: Forwarded) -> Pending:
         """Choose the next token of every row that samples, and compute the logprobs that were asked for."""
@@ -121,7 +140,7 @@ class Runner:
             if self.runs_ahead:
                 self._last_tokens[torch.tensor(slots, device=self._device)] = sampled.token_ids
         prompts = [(entry.row, self._prompt_logprobs(forwarded.logits, entry)) for entry in forwarded.prompt_positions]
-        return Pending(plan, rows, sampled, prompts)
+        return Pending(plan, rows, sampled, prompts, forwarded.embeddings)
 
     def fetch(self, pending: Pending) -> StepResult:
         """Bring a step's results to the host; waits for the device."""
@@ -136,7 +155,10 @@ class Runner:
                 asking = [rows[index] for index in sampled.logprob_rows]
                 logprobs = dict(zip(asking, sampled.logprobs.unpack(), strict=True))
         prompts = {row: entries.unpack() for row, entries in pending.prompt_logprobs}
-        return StepResult(pending.plan, token_ids, frozenset(failed), logprobs, prompts)
+        vectors = {row: vector.cpu().numpy() for row, vector in pending.embeddings}
+        failed += [row for row, vector in vectors.items() if not np.isfinite(vector).all()]
+        embeddings = {row: vector.astype("<f4").tobytes() for row, vector in vectors.items()}
+        return StepResult(pending.plan, token_ids, frozenset(failed), logprobs, prompts, embeddings)
 
     def warm_up(self, num_tokens: int) -> None:
         """Run a prefill of ``num_tokens`` and a decode once, so that the first request does not pay for lazy set-up."""
@@ -148,6 +170,15 @@ class Runner:
             is_last = start + count == num_tokens
             row = Row(request, 0, start, count, is_last, table, [0] * count, request.slot)
             self.fetch(self.sample(self.forward(Plan((row,), (), (), ()), [None])))
+
+    def _compute(self, batch: Batch, parts: Sequence[Part]) -> tuple[Tensor, list[tuple[int, Tensor]]]:
+        """Run the model; returns the logits, and the embeddings of the prompts that end in this step."""
+        if not parts:
+            return self._model.forward(batch), []
+        assert isinstance(self._model, EmbeddingModel)
+        indices = torch.tensor([token for part in parts for token in part.tokens], device=self._device)
+        logits, hidden = self._model.forward_hidden(batch, indices)
+        return logits, self._pooler.add(parts, hidden)
 
     def _update_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -213,9 +244,12 @@ def _output_position(row: Row) -> int:
 
 
 def _place_logits(
-    rows: Sequence[Row], query_starts: NDArray[np.int64], prompt_tops: Sequence[int | None]
+    rows: Sequence[Row],
+    query_starts: NDArray[np.int64],
+    prompt_tops: Sequence[int | None],
+    sampling: Sequence[bool],
 ) -> tuple[list[int], list[int], list[int], list[PromptPositions]]:
-    """Lay out a step's logits: for each row its wanted prompt positions, then the position it samples from.
+    """Lay out a step's logits: for each row its wanted prompt positions, then the position it samples from, if it does.
 
     Returns the token indices whose logits are wanted, the plan rows that sample, the logits row of each of those,
     and the prompt positions.
@@ -236,7 +270,7 @@ def _place_logits(
                 at = slice(len(indices), len(indices) + wanted)
                 positions.append(PromptPositions(number, at, predicted, num_top))
             indices += range(base, base + wanted)
-        if row.samples:
+        if sampling[number]:
             sampling_rows.append(number)
             sampling_logits.append(len(indices))
             indices.append(base + row.count - 1)

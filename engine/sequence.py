@@ -18,6 +18,7 @@ class Sequence:
     sampling: Sampling
     output: OutputText
     submitted: float
+    embeds: bool = False  # wants an embedding of its prompt, and no tokens
     admitted: float | None = None  # the first time it got a slot
     first_token: float | None = None
     # Prompt positions done so far; the first entry is None, because nothing predicts the first token.
@@ -57,7 +58,7 @@ class Sequence:
         )
 
 
-def make_request(key: Key, message: Generate, max_tokens: int) -> Request:
+def make_request(key: Key, message: Generate, max_tokens: int, *, reuse_prefix: bool) -> Request:
     """The scheduler's view of a ``Generate``; ``max_tokens`` is what is left of the context for it."""
     return Request(
         key=key,
@@ -65,5 +66,5 @@ def make_request(key: Key, message: Generate, max_tokens: int) -> Request:
         max_tokens=max_tokens,
         priority=message.priority,
         salt=message.salt,
-        reuse_prefix=message.sampling.prompt_logprobs is None,
+        reuse_prefix=reuse_prefix,
     )

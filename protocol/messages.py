@@ -108,7 +108,8 @@ class Finish(Struct, array_like=True, gc=False, frozen=True):
 class Delta(Struct, array_like=True, gc=False, frozen=True):
     """What one step (or several merged ones) added to one request. ``logprobs`` has one entry per id, if asked for.
 
-    ``prompt_logprobs`` comes whole, once, before or with the first id; its first entry is None.
+    ``prompt_logprobs`` comes whole, once, before or with the first id; its first entry is None. ``embedding`` is the
+    answer to ``Generate.embed``: little-endian float32, of length 1.
     """
 
     rid: int
@@ -117,6 +118,7 @@ class Delta(Struct, array_like=True, gc=False, frozen=True):
     logprobs: tuple[Logprob, ...] | None = None
     finish: Finish | None = None
     prompt_logprobs: tuple[Logprob | None, ...] | None = None
+    embedding: bytes | None = None
 
 
 class Model(Struct, array_like=True, frozen=True):
@@ -124,7 +126,8 @@ class Model(Struct, array_like=True, frozen=True):
 
     ``tokenizer_json`` is the serialized fast tokenizer; ``chat_templates`` maps names to Jinja sources ("default" is
     the unnamed one); ``special_tokens`` maps names such as ``bos_token`` to text; ``generation_defaults`` holds the
-    sampling values of the model's generation config.
+    sampling values of the model's generation config. ``embedding_size`` is the length of its embeddings, 0 if this
+    engine makes none.
     """
 
     name: str
@@ -138,6 +141,7 @@ class Model(Struct, array_like=True, frozen=True):
     generation_defaults: dict[str, float | int | bool]
     dtype: str
     quantization: str | None = None
+    embedding_size: int = 0
 
 
 class Limits(Struct, array_like=True, frozen=True):
@@ -178,13 +182,17 @@ class Hello(Struct, tag=True, array_like=True, frozen=True):
 
 
 class Generate(Struct, tag=True, array_like=True, gc=False, frozen=True):
-    """One sequence to generate. ``rid`` is unique within the frontend; lower ``priority`` values run first."""
+    """One sequence to generate. ``rid`` is unique within the frontend; lower ``priority`` values run first.
+
+    With ``embed`` the prompt is only read: one delta brings its embedding and the finish.
+    """
 
     rid: int
     prompt: tuple[int, ...]
     sampling: Sampling
     priority: int = 0
     salt: str = ""
+    embed: bool = False
 
 
 class Abort(Struct, tag=True, array_like=True, gc=False, frozen=True):

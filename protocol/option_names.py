@@ -25,6 +25,7 @@ ENGINE_OPTIONS = frozenset(
         "max_num_seqs",
         "model",
         "num_kv_blocks",
+        "pooling",
         "quantization",
         "revision",
         "scheduling_policy",

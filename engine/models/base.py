@@ -1,6 +1,6 @@
 """What the runner asks of any model, native or not."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -29,4 +29,18 @@ class Model(Protocol):
 
     def forward(self, batch: Batch) -> Tensor:
         """Run one step: write K and V of the batch's tokens, return logits, float32 [logit_rows, vocab_size]."""
+        ...
+
+
+@runtime_checkable
+class EmbeddingModel(Model, Protocol):
+    """A model that also shows the hidden states behind its logits."""
+
+    hidden_size: int
+
+    def forward_hidden(self, batch: Batch, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Run one step as ``forward`` does; beside its logits, return the final normed hidden states of some tokens.
+
+        ``indices`` int64 [n] are tokens of the batch; their states are [n, hidden_size], in the model's dtype.
+        """
         ...

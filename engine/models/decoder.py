@@ -59,13 +59,14 @@ class DecoderLayer:
 
 
 class Decoder:
-    """A Llama-family model with its weights and its paged KV cache; implements ``Model``."""
+    """A Llama-family model with its weights and its paged KV cache; implements ``EmbeddingModel``."""
 
     def __init__(self, config: ModelConfig, weights: dict[str, Tensor], attention: Attention) -> None:
         """Build from checked weights (see ``collect_weights``); they are taken out of ``weights`` as they are fused."""
         self.config = config
         self.vocab_size = config.vocab_size
         self.max_position = config.max_position
+        self.hidden_size = config.hidden_size
         self._attention = attention
         self._embeddings = weights.pop(EMBEDDINGS)
         self._head = Linear(weights.pop(HEAD, self._embeddings))
@@ -88,12 +89,25 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         """Run one step: write K and V of the batch's tokens, return logits, float32 [logit_rows, vocab_size]."""
+        return self._logits(self._stream(batch)[batch.logit_indices])
+
+    @torch.inference_mode()
+    def forward_hidden(self, batch: Batch, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Run one step as ``forward`` does; also return the normed hidden states [n, hidden] of tokens ``indices``."""
+        x = self._stream(batch)
+        return self._logits(x[batch.logit_indices]), self._norm(x[indices])
+
+    def _stream(self, batch: Batch) -> Tensor:
+        """The residual stream after the last layer, [tokens, hidden]."""
         rotation = self._rotary.table(batch.positions)
         attend = self._attention.prepare(batch)
         x = functional.embedding(batch.token_ids, self._embeddings)
         for layer, cache in zip(self._layers, self._caches, strict=True):
             x = layer(x, rotation, attend, cache)
-        return self._head(self._norm(x[batch.logit_indices])).float()
+        return x
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return self._head(self._norm(x)).float()
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -39,6 +39,12 @@ def describe_model(
         dtype=str(dtype).removeprefix("torch."),
         **tell(files),
     )
+
+
+def model_pooling(files: ModelFiles) -> Literal["last", "mean"]:
+    """How the checkpoint says that embeddings are made of its hidden states; the last one's unless it says mean."""
+    said = files.read_json("1_Pooling/config.json")
+    return "mean" if said.get("pooling_mode_mean_tokens") is True else "last"
 
 
 def _describe_gguf(files: ModelFiles) -> dict[str, Any]:

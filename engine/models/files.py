@@ -24,6 +24,7 @@ HUB_PATTERNS = (
     "merges.txt",
     "chat_template*",
     "additional_chat_templates/*",
+    "1_Pooling/config.json",
 )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from pagewire.engine.core import Admission, EngineCore
 from pagewire.engine.models.base import BLOCK_SIZE, Model
+from pagewire.engine.pooling import Pooling
 from pagewire.engine.runner import Runner
 from pagewire.engine.scheduler import Scheduler, SchedulerConfig
 from pagewire.engine.vocabulary import Vocabulary
@@ -120,12 +121,13 @@ def make_core(
     max_model_len: int = 512,
     admission: Admission = Admission(1024, None),
     runs_ahead: bool = False,
+    pooling: Pooling = "last",
     **scheduling: Any,
 ) -> EngineCore:
     """A core around a model with the byte tokenizer. ``runs_ahead`` plays a device that runs ahead of the host."""
     model.allocate_kv(num_blocks)
     scheduler = Scheduler(SchedulerConfig(num_blocks, max_num_seqs, budget_tokens, **scheduling))
-    runner = Runner(model, max_num_seqs, max_model_len, (IM_END,), torch.device("cpu"))
+    runner = Runner(model, max_num_seqs, max_model_len, (IM_END,), torch.device("cpu"), pooling)
     runner.runs_ahead = runs_ahead
     limits = Limits(max_model_len, max_num_seqs, budget_tokens, 20, BLOCK_SIZE, num_blocks)
     vocabulary = Vocabulary(tokenizer_json(), model.vocab_size)
