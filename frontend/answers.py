@@ -33,6 +33,11 @@ class AnswerParser:
         """How many tokens were reasoning, its tags included."""
         return self._reasoning.tokens if self._reasoning else 0
 
+    @property
+    def num_calls(self) -> int:
+        """How many calls the answer holds so far."""
+        return self._tools.num_calls if self._tools else 0
+
     def _answer(self, text: str) -> list[Event]:
         if self._tools is not None:
             return self._tools.feed(text) if text else []

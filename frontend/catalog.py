@@ -9,9 +9,11 @@ from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.openai.defaults import SamplingDefaults, sampling_defaults
 from pagewire.frontend.openai.errors import model_not_found, unavailable
 from pagewire.frontend.pool import EngineModel, EnginePool
+from pagewire.frontend.reasoning import ReasoningTags, reasoning_tags
 from pagewire.frontend.template import ChatTemplate, TemplateError, load_chat_template
 from pagewire.frontend.templates.source import TemplateText, read_template
 from pagewire.frontend.tokenizer import Tokenizer
+from pagewire.frontend.tools.formats import ToolFormat, tool_format
 from pagewire.protocol.messages import Limits, Model
 
 logger = logging.getLogger(__name__)
@@ -22,13 +24,18 @@ _WATCH_INTERVAL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """Everything that a request to one model needs. ``name`` is its canonical name."""
+    """Everything that a request to one model needs. ``name`` is its canonical name.
+
+    ``tool_format`` is how it writes calls and ``reasoning`` the tags around its thoughts; None leaves them in the text.
+    """
 
     name: str
     engine_model: EngineModel
     tokenizer: Tokenizer
     template: ChatTemplate | None
     defaults: SamplingDefaults
+    tool_format: ToolFormat | None
+    reasoning: ReasoningTags | None
 
     @property
     def model(self) -> Model:
@@ -116,12 +123,15 @@ class Catalog:
 
     def _make(self, entry: EngineModel) -> ServedModel:
         model = entry.model
+        template = self._load_template(model)
         return ServedModel(
             name=self._config.served_model_name[0] if self._config.served_model_name else model.name,
             engine_model=entry,
             tokenizer=Tokenizer(model.tokenizer_json),
-            template=self._load_template(model),
+            template=template,
             defaults=sampling_defaults(self._config, model.generation_defaults),
+            tool_format=tool_format(self._config.tool_call_parser, template.tool_text if template else None),
+            reasoning=reasoning_tags(self._config.reasoning_parser, template.text if template else None),
         )
 
     def _load_template(self, model: Model) -> ChatTemplate | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pagewire.frontend.reasoning import reasoning_tags
 from pagewire.protocol.addresses import addresses, check_exposure, default_address
 from pagewire.protocol.option_fields import computed_option, option
 from pagewire.protocol.option_names import ENGINE_OPTIONS
@@ -11,6 +12,7 @@ from pagewire.protocol.option_types import choice, integer, json_object, seconds
 from pagewire.protocol.options import read_options
 
 ContentFormat = Literal["auto", "string", "openai"]
+ToolCallParser = Literal["auto", "hermes", "json", "llama3_json", "mistral", "mistral_args", "pythonic", "none"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogRequests = Literal["off", "meta", "full"]
@@ -23,6 +25,14 @@ _ENGINE, _HTTP, _ACCESS, _CHAT, _LIMITS, _LOGS = (
     "Limits",
     "Logs and metrics",
 )
+
+
+def _is_reasoning_parser(value: str) -> bool:
+    try:
+        reasoning_tags(value, None)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +134,15 @@ class FrontendConfig:
     )
     override_generation_config: dict[str, Any] = option(
         json_object(), {}, group=_CHAT, help="sampling defaults that win over the others"
+    )
+    tool_call_parser: ToolCallParser = option(
+        choice(ToolCallParser), "auto", group=_CHAT, help="how the model writes tool calls; auto asks the chat template"
+    )
+    reasoning_parser: str = option(
+        text("deepseek_r1, qwen3, auto, none or tags:OPEN,CLOSE", "PARSER", check=_is_reasoning_parser),
+        "none",
+        group=_CHAT,
+        help="tags around the reasoning of the model; auto asks the chat template",
     )
     strict_params: bool = option(switch(), False, group=_CHAT, help="refuse unknown request fields with a 400")
     max_inflight: int = option(integer(1), 1024, group=_LIMITS, help="open requests; beyond it 429")

@@ -7,9 +7,11 @@ prompt, because many templates open it for the model.
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pagewire.frontend.tokenizer import Tokenizer
+if TYPE_CHECKING:
+    # The options are read before anything heavy is loaded, and they name a parser.
+    from pagewire.frontend.tokenizer import Tokenizer
 
 # An option's value of its own kind, such as ``tags:<think>,</think>``.
 TAGS_PREFIX = "tags:"
@@ -134,7 +136,7 @@ def _overlap(text: str, tag: str) -> int:
     return next(size for size in range(min(len(tag) - 1, len(text)), -1, -1) if text.endswith(tag[:size]))
 
 
-def count_reasoning(ids: Sequence[int], tags: ReasoningTags, tokenizer: Tokenizer) -> int:
+def count_reasoning(ids: Sequence[int], tags: ReasoningTags, tokenizer: "Tokenizer") -> int:
     """How many of the tokens of an answer come up to the end of the closing tag, which is among them."""
     close_id = tokenizer.token_id(tags.close)
     if close_id is not None and close_id in ids:
@@ -145,7 +147,7 @@ def count_reasoning(ids: Sequence[int], tags: ReasoningTags, tokenizer: Tokenize
 class ReasoningParser:
     """Splits one answer and counts the tokens of its reasoning, tags included."""
 
-    def __init__(self, tags: ReasoningTags, tokenizer: Tokenizer, *, opened: bool) -> None:
+    def __init__(self, tags: ReasoningTags, tokenizer: "Tokenizer", *, opened: bool) -> None:
         """``opened`` as for ``ReasoningSplitter``."""
         self._tags = tags
         self._tokenizer = tokenizer

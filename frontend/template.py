@@ -121,6 +121,11 @@ class ChatTemplate:
         return self._default.text
 
     @property
+    def tool_text(self) -> str:
+        """The Jinja source that renders conversations with tools."""
+        return (self._tool_use or self._default).text
+
+    @property
     def content_format(self) -> ContentFormat:
         """Whether messages reach the template with content as a string or as a list of parts."""
         return self._default.content_format

@@ -26,6 +26,7 @@ class Collected:
     """Everything one choice produced so far."""
 
     pieces: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)
     prompt_logprobs: tuple[Logprob | None, ...] | None = None
     finish: Finish | None = None
@@ -38,6 +39,7 @@ class Collected:
     def add(self, delta: Delta) -> None:
         """Append one delta."""
         self.pieces.append(delta.text)
+        self.ids += delta.ids
         self.logprobs.extend(delta.logprobs or ())
         if delta.prompt_logprobs is not None:
             self.prompt_logprobs = delta.prompt_logprobs

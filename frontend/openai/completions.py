@@ -93,7 +93,7 @@ class CompletionShape:
             for index in range(self._num_choices):
                 yield self._text(index, self._echo_text(index))
 
-    def piece(self, index: int, delta: Delta) -> bytes | None:
+    def pieces(self, index: int, delta: Delta) -> Sequence[bytes]:
         """A chunk's choice for a delta."""
         text, logprobs = delta.text, None
         if self._completion.logprobs is not None:
@@ -101,11 +101,11 @@ class CompletionShape:
             if delta.prompt_logprobs is not None:
                 text = self._echo_text(index) + text
         if logprobs is None and delta.finish is None:
-            return self._text(index, text) if text else None
+            return (self._text(index, text),) if text else ()
         choice: dict[str, Any] = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}
         if delta.finish:
             choice.update(finish_reason=delta.finish.reason, stop_reason=delta.finish.matched)
-        return encode(choice)
+        return (encode(choice),)
 
     def whole(self, choices: Sequence[Collected]) -> dict[str, Any]:
         """The choices of a plain answer."""

@@ -34,6 +34,7 @@ class Conversation:
     continue_final_message: bool
     template_kwargs: Mapping[str, Any]
     documents: Sequence[Any] | None
+    tools: Sequence[Any] | None
 
     def answer_role(self, response_role: str) -> str:
         """The role of the answer: ``response_role`` after a generation prompt, else that of the last message."""
@@ -46,9 +47,15 @@ class Conversation:
 
 
 def conversation_of(
-    messages: Sequence[Message], fields: ChatRequest | TokenizeRequest, config: FrontendConfig
+    messages: Sequence[Message],
+    fields: ChatRequest | TokenizeRequest,
+    config: FrontendConfig,
+    tools: Sequence[Any] | None,
 ) -> Conversation:
-    """Check messages as far as they are not the template's business; raises ApiError naming the part at fault."""
+    """Check messages as far as they are not the template's business; raises ApiError naming the part at fault.
+
+    ``tools`` are those that the model is to see.
+    """
     for index, message in enumerate(messages):
         _check_message(message, f"messages[{index}]")
     add_generation_prompt = fields.add_generation_prompt
@@ -58,7 +65,7 @@ def conversation_of(
     kwargs = {**config.default_chat_template_kwargs, **fields.chat_template_kwargs}
     if fields.reasoning_effort is not None:
         kwargs.setdefault("reasoning_effort", fields.reasoning_effort)
-    return Conversation(messages, add_generation_prompt, fields.continue_final_message, kwargs, fields.documents)
+    return Conversation(messages, add_generation_prompt, fields.continue_final_message, kwargs, fields.documents, tools)
 
 
 async def render(conversation: Conversation, served: ServedModel, metrics: Metrics) -> str:
@@ -71,6 +78,7 @@ async def render(conversation: Conversation, served: ServedModel, metrics: Metri
             conversation.messages,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
+            tools=conversation.tools,
             documents=conversation.documents,
             template_kwargs=conversation.template_kwargs,
         )

@@ -28,20 +28,12 @@ def _one_of(*harmless: Any) -> Callable[[Any, Body], bool]:
     return lambda value, body: any(value == known and type(value) is type(known) for known in harmless)
 
 
-def _boolean(value: Any, body: Body) -> bool:
-    return isinstance(value, bool)
-
-
-def _tools_unused(value: Any, body: Body) -> bool:
-    return value == [] or (isinstance(value, list) and body.get("tool_choice") == "none")
-
-
 def _functions_unused(value: Any, body: Body) -> bool:
     return value == [] or (isinstance(value, list) and body.get("function_call") == "none")
 
 
 def _no_choice(value: Any, body: Body) -> bool:
-    # "auto" is the default; with tools present it is the tools that are refused.
+    # "auto" is the default; with functions present it is they that are refused.
     return value in ("none", "auto")
 
 
@@ -63,9 +55,6 @@ class Refused:
 
 
 REFUSED: Mapping[str, Refused] = {
-    "tools": Refused("tool calling", _tools_unused),
-    "tool_choice": Refused("tool calling", _no_choice),
-    "parallel_tool_calls": Refused("tool calling", _boolean),
     "functions": Refused("function calling", _functions_unused),
     "function_call": Refused("function calling", _no_choice),
     "response_format": Refused("an output format other than text", _plain_text),

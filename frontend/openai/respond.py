@@ -1,7 +1,5 @@
 """Running a prepared request and answering it, whole or as a stream; chat and completions differ in a ``Shape``."""
 
-import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -9,14 +7,12 @@ from aiohttp import web
 
 from pagewire.frontend.generation import merge
 from pagewire.frontend.openai import sse
-from pagewire.frontend.openai.choices import Choices, Collected, started
-from pagewire.frontend.openai.errors import ApiError, internal, timed_out
-from pagewire.frontend.openai.http import SUMMARY
+from pagewire.frontend.openai.choices import Choices, Collected
+from pagewire.frontend.openai.deliver import deliver
+from pagewire.frontend.openai.errors import ApiError
 from pagewire.frontend.openai.work import Work
 from pagewire.frontend.state import Frontend
 from pagewire.protocol.messages import Delta
-
-logger = logging.getLogger(__name__)
 
 
 class Shape(Protocol):
@@ -30,8 +26,8 @@ class Shape(Protocol):
         """What a stream sends of its choices before anything is generated."""
         ...
 
-    def piece(self, index: int, delta: Delta) -> bytes | None:
-        """What a stream sends of a choice for a delta; None if there is nothing to say yet."""
+    def pieces(self, index: int, delta: Delta) -> Sequence[bytes]:
+        """What a stream sends of a choice for a delta, in chunks of their own; none if there is nothing to say yet."""
         ...
 
     def whole(self, choices: Sequence[Collected]) -> dict[str, Any]:
@@ -40,50 +36,35 @@ class Shape(Protocol):
 
 
 async def respond(http: web.Request, frontend: Frontend, work: Work, shape: Shape) -> web.StreamResponse:
-    """Run the request and send its answer.
-
-    What goes wrong before the first byte of the answer is raised as ApiError; after it, it ends the stream.
-    """
-    limit = _time_limit(frontend.config.request_timeout, work.fields.timeout)
-    stream = web.StreamResponse(headers=sse.HEADERS) if work.fields.stream else None
-    failed = False
-    try:
-        async with asyncio.timeout(limit), started(frontend.pool, work.target, work.jobs) as choices:
-            if stream is None:
-                return await _answer_whole(work, shape, choices)
-            await stream.prepare(http)
-            with frontend.metrics.streams_open.track_inprogress():
-                await _Streaming(frontend, work, shape, stream).run(choices)
-            return stream
-    except TimeoutError:
-        error = timed_out(limit or 0)
-    except ApiError as fault:
-        error, failed = fault, True
-    except ConnectionError:
-        raise
-    except Exception:
-        logger.exception("a request failed")
-        error, failed = internal("The server failed to answer this request."), True
-    finally:
-        work.progress.ended(failed=failed)
-        if frontend.config.log_requests != "off":
-            http[SUMMARY] = work.summary()
-    if stream is None or not stream.prepared:
-        raise error
-    await stream.write(sse.error_event(error))
-    return stream
+    """Run the request and send its answer, see ``deliver``."""
+    return await deliver(http, frontend, work, _Choices(frontend, work, shape))
 
 
-async def _answer_whole(work: Work, shape: Shape, choices: Choices) -> web.Response:
-    collected = [Collected() for _ in work.jobs]
-    while not choices.finished:
-        batch = await choices.next()
-        work.progress.observe(batch)
-        for index, delta in batch:
-            work.usage.add(index, delta)
-            collected[index].add(delta)
-    answer = {**shape.envelope(stream=False), **shape.whole(collected), "usage": work.usage.as_json()}
-    return web.Response(body=sse.encode(answer), content_type="application/json")
+class _Choices:
+    """Delivers a list of choices, whole or as chunks."""
+
+    def __init__(self, frontend: Frontend, work: Work, shape: Shape):
+        self._frontend = frontend
+        self._work = work
+        self._shape = shape
+
+    async def whole(self, choices: Choices) -> web.Response:
+        work, shape = self._work, self._shape
+        collected = [Collected() for _ in work.jobs]
+        while not choices.finished:
+            batch = await choices.next()
+            work.progress.observe(batch)
+            for index, delta in batch:
+                work.usage.add(index, delta)
+                collected[index].add(delta)
+        answer = {**shape.envelope(stream=False), **shape.whole(collected), "usage": work.usage.as_json()}
+        return web.Response(body=sse.encode(answer), content_type="application/json")
+
+    async def stream(self, choices: Choices, response: web.StreamResponse) -> None:
+        await _Streaming(self._frontend, self._work, self._shape, response).run(choices)
+
+    def failure(self, error: ApiError) -> bytes:
+        return sse.error_event(error)
 
 
 class _Streaming:
@@ -123,9 +104,7 @@ class _Streaming:
             due = delta if self._interval == 1 else self._hold(index, delta)
             if due is not None:
                 self._work.usage.add(index, due)
-                piece = self._shape.piece(index, due)
-                if piece is not None:
-                    yield piece
+                yield from self._shape.pieces(index, due)
 
     def _hold(self, index: int, delta: Delta) -> Delta | None:
         """Gather ``--stream-interval`` tokens of a choice, except for its first and its last piece."""
@@ -147,8 +126,3 @@ class _Streaming:
             chunks = [head + piece + tail for piece in pieces]
         if chunks:
             await self._response.write(b"".join(chunks))
-
-
-def _time_limit(server: float | None, request: float | None) -> float | None:
-    limits = [limit for limit in (server, request) if limit is not None]
-    return min(limits, default=None)

@@ -69,6 +69,9 @@ class ChatRequest(SamplingFields, kw_only=True, frozen=True):
     chat_template_kwargs: dict[str, Any] = {}
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
 
 
 class CompletionRequest(SamplingFields, kw_only=True, frozen=True):
@@ -92,6 +95,8 @@ class TokenizeRequest(Struct, kw_only=True, frozen=True):
     chat_template_kwargs: dict[str, Any] = {}
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
 
 
 class DetokenizeRequest(Struct, kw_only=True, frozen=True):

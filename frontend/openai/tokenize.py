@@ -8,6 +8,7 @@ from pagewire.frontend.openai.http import read_request
 from pagewire.frontend.openai.params import check_token_ids
 from pagewire.frontend.openai.schema import DetokenizeRequest, TokenizeRequest
 from pagewire.frontend.openai.sse import encode
+from pagewire.frontend.openai.tools import tool_use
 from pagewire.frontend.state import FRONTEND
 
 
@@ -20,7 +21,9 @@ async def tokenize(http: web.Request) -> web.Response:
         raise invalid("Expected either 'prompt' or 'messages'.", "prompt", "missing_required_parameter")
     special = request.add_special_tokens
     if request.messages is not None:
-        text = await render(conversation_of(request.messages, request, frontend.config), served, frontend.metrics)
+        use = tool_use(request.tools, request.tool_choice)
+        conversation = conversation_of(request.messages, request, frontend.config, use.shown if use else None)
+        text = await render(conversation, served, frontend.metrics)
         special = bool(special)
     else:
         text = request.prompt or ""

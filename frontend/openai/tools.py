@@ -45,7 +45,7 @@ class ToolUse:
         return [tool.name for tool in self.tools]
 
 
-def tool_use(tools: Sequence[Any] | None, choice: Any, *, parallel: bool) -> ToolUse | None:
+def tool_use(tools: Sequence[Any] | None, choice: Any, *, parallel: bool = True) -> ToolUse | None:
     """Check ``tools`` and ``tool_choice``; None means that the answer is text only, and the model sees no tools.
 
     ``parallel`` is whether an answer may hold several calls. Raises ApiError naming the field at fault.

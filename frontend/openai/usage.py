@@ -1,6 +1,6 @@
 """Counting tokens of a request with several prompts and choices."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pagewire.protocol.messages import Delta
@@ -9,9 +9,13 @@ from pagewire.protocol.messages import Delta
 class UsageCounter:
     """Running totals of one request: each prompt counts once, the completions of all its choices are summed."""
 
-    def __init__(self, prompt_lengths: Sequence[int], n: int):
-        """``n`` choices per prompt; choice ``i`` belongs to prompt ``i // n``."""
+    def __init__(self, prompt_lengths: Sequence[int], n: int, reasoning: Callable[[], int] | None = None):
+        """``n`` choices per prompt; choice ``i`` belongs to prompt ``i // n``.
+
+        ``reasoning`` tells how many tokens were reasoning so far; None leaves the count out.
+        """
         self._n = n
+        self._reasoning = reasoning
         self.prompt_tokens = sum(prompt_lengths)
         self._completion = [0] * (len(prompt_lengths) * n)
         self._cached = [0] * len(prompt_lengths)
@@ -39,9 +43,12 @@ class UsageCounter:
     def as_json(self) -> dict[str, Any]:
         """OpenAI's ``usage`` object."""
         completion = self.completion_tokens
-        return {
+        usage = {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": completion,
             "total_tokens": self.prompt_tokens + completion,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
+        if self._reasoning is not None:
+            usage["completion_tokens_details"] = {"reasoning_tokens": self._reasoning()}
+        return usage

@@ -1,7 +1,7 @@
 """A request ready to run: one job per choice, and what is counted and measured while it runs."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -48,9 +48,14 @@ class Work:
 
 
 def plan_work(
-    http: web.Request, served: ServedModel, fields: SamplingFields, base: Sampling, prompts: Sequence[Prompt]
+    http: web.Request,
+    served: ServedModel,
+    fields: SamplingFields,
+    base: Sampling,
+    prompts: Sequence[Prompt],
+    reasoning_tokens: Callable[[], int] | None = None,
 ) -> Work:
-    """Make ``n`` jobs for each prompt, which differ in their seeds only."""
+    """Make ``n`` jobs for each prompt, which differ in their seeds only; ``reasoning_tokens`` is for the usage."""
     jobs = [
         Job(prompt.ids, sampling, fields.priority, fields.cache_salt)
         for prompt in prompts
@@ -67,6 +72,6 @@ def plan_work(
         fields=fields,
         target=served.engine_model,
         jobs=jobs,
-        usage=UsageCounter([len(prompt.ids) for prompt in prompts], fields.n),
+        usage=UsageCounter([len(prompt.ids) for prompt in prompts], fields.n, reasoning_tokens),
         progress=Progress(metrics, http[ARRIVED], len(jobs)),
     )

@@ -59,8 +59,8 @@ class ToolFormat:
 _MISTRAL_MARKERS = (mistral.MARKER, mistral.ID_MARKER, mistral.ARGUMENTS_MARKER)
 
 FORMATS: Mapping[str, ToolFormat] = {
-    tool_format.name: tool_format
-    for tool_format in (
+    entry.name: entry
+    for entry in (
         ToolFormat(
             "hermes",
             hermes.read_hermes,
@@ -104,11 +104,18 @@ _SIGNS = (
 )
 
 
+def tool_format(value: str, template: str | None) -> ToolFormat | None:
+    """What ``--tool-call-parser`` stands for, given the template for tools; None leaves calls in the text."""
+    if value == "none":
+        return None
+    return recognise(template or "") if value == "auto" else FORMATS[value]
+
+
 def recognise(template: str) -> ToolFormat:
     """The format that a chat template teaches, or plain JSON if it gives no sign of one."""
     return FORMATS[next((name for sign, name in _SIGNS if sign in template), "json")]
 
 
-def enforceable(tool_format: ToolFormat) -> tuple[ToolFormat, CallLayout]:
+def enforceable(preferred: ToolFormat) -> tuple[ToolFormat, CallLayout]:
     """The format, and its layout, in which calls are written that the client insists on."""
-    return (tool_format, tool_format.layout) if tool_format.layout else (FORMATS["json"], _JSON_LAYOUT)
+    return (preferred, preferred.layout) if preferred.layout else (FORMATS["json"], _JSON_LAYOUT)

@@ -31,3 +31,8 @@ class ToolParser:
         """Say that the answer is over, whether or not it is complete."""
         self._reader.close()
         return self._out.end()
+
+    @property
+    def num_calls(self) -> int:
+        """How many calls there were so far, those left out included."""
+        return self._out.num_calls

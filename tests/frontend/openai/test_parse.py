@@ -128,9 +128,6 @@ def test_null_is_as_good_as_absent_in_every_field(schema: type[msgspec.Struct]) 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
         ("functions", [{"name": "f"}]),
         ("function_call", {"name": "f"}),
         ("response_format", {"type": "json_object"}),
@@ -157,11 +154,6 @@ def test_features_that_are_missing_are_refused_by_name(field: str, value: Any) -
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": []},
-        {"tools": [{"type": "function"}], "tool_choice": "none"},
-        {"tool_choice": "none"},
-        {"tool_choice": "auto"},
-        {"parallel_tool_calls": True},
         {"functions": [], "function_call": "none"},
         {"response_format": {"type": "text"}},
         {"modalities": ["text"]},
