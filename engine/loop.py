@@ -3,7 +3,8 @@
 import logging
 import time
 
-from pagewire.engine.core import EngineCore, Key
+from pagewire.engine.core import EngineCore
+from pagewire.engine.sequence import Key
 from pagewire.engine.server import Server
 from pagewire.engine.stats import BatchLog
 from pagewire.protocol.messages import (
@@ -93,7 +94,9 @@ class EngineLoop:
         match message:
             case Generate():
                 refusal = self._core.submit((identity, message.rid), message)
-                self._reply(identity, Delta(rid=message.rid, finish=refusal))
+                # Whether a grammar can be used shows when it is compiled: the step that finds out answers.
+                if refusal or not self._core.is_compiling((identity, message.rid)):
+                    self._reply(identity, Delta(rid=message.rid, finish=refusal))
             case Abort(rids):
                 for rid in rids:
                     self._core.abort((identity, rid))

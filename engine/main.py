@@ -6,7 +6,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import zmq
@@ -50,7 +50,7 @@ def _serve(config: EngineConfig, server: Server) -> int:
         logger.error("%s", error)
         return 1
     loop = EngineLoop(server, engine.core, engine.model, engine.limits, secrets.token_hex(4))
-    _drain_on_signals(loop, config.shutdown_timeout)
+    _drain_on_signals(loop.drain, config.shutdown_timeout)
     logger.info("ready at %s after %.1f s", config.endpoint, time.monotonic() - started)
     try:
         loop.run()
@@ -60,7 +60,7 @@ def _serve(config: EngineConfig, server: Server) -> int:
     return 0
 
 
-def _drain_on_signals(loop: "EngineLoop", grace_s: float) -> None:  # noqa: F821
+def _drain_on_signals(drain: Callable[[float], None], grace_s: float) -> None:
     """The first SIGTERM or SIGINT drains, the second one stops at once."""
     asked = False
 
@@ -69,7 +69,7 @@ def _drain_on_signals(loop: "EngineLoop", grace_s: float) -> None:  # noqa: F821
         if asked:
             os._exit(128 + number)
         asked = True
-        loop.drain(grace_s)
+        drain(grace_s)
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)

@@ -17,6 +17,7 @@ from pagewire.protocol.messages import (
     Abort,
     Closing,
     Error,
+    ErrorCode,
     Generate,
     Hello,
     Load,
@@ -28,7 +29,7 @@ from pagewire.protocol.messages import (
     ToEngine,
     ToFrontend,
 )
-from pagewire.protocol.sockets import frontend_socket
+from pagewire.protocol.sockets import descriptor, frontend_socket, has_message
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +91,8 @@ class EngineLink:
     def start(self) -> None:
         """Connect, and read from the running event loop from now on."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._socket.getsockopt(zmq.FD), self._read)
-        loop.add_reader(self._monitor.getsockopt(zmq.FD), self._read_monitor)
+        loop.add_reader(descriptor(self._socket), self._read)
+        loop.add_reader(descriptor(self._monitor), self._read_monitor)
         # A descriptor tells of new messages only after its socket was once found empty.
         self._read()
         self._read_monitor()
@@ -106,14 +107,16 @@ class EngineLink:
             self._send(Abort(rids=tuple(self._open)))
         self._fail_all(Error("draining", "the server is shutting down", retryable=True))
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._socket.getsockopt(zmq.FD))
-        loop.remove_reader(self._monitor.getsockopt(zmq.FD))
+        loop.remove_reader(descriptor(self._socket))
+        loop.remove_reader(descriptor(self._monitor))
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         # Lets the Abort above leave; a dead engine must not hold the exit for longer.
         self._socket.close(linger=100)
 
-    def generate(self, prompt: Sequence[int], sampling: Sampling, *, priority: int = 0, salt: str = "") -> Generation:
+    def generate(
+        self, prompt: Sequence[int], sampling: Sampling, *, priority: int = 0, salt: str = "", embed: bool = False
+    ) -> Generation:
         """Send one request; raises EngineError if the engine is not ready."""
         if self.state is not LinkState.READY:
             raise EngineError(self._not_ready_error())
@@ -121,7 +124,7 @@ class EngineLink:
         self._next_rid += 1
         generation = Generation(rid, self._abort)
         self._open[rid] = generation
-        if not self._send(Generate(rid, tuple(prompt), sampling, priority, salt)):
+        if not self._send(Generate(rid, tuple(prompt), sampling, priority, salt, embed)):
             del self._open[rid]
             raise EngineError(self._not_ready_error())
         return generation
@@ -131,7 +134,7 @@ class EngineLink:
             self._send(Abort(rids=(rid,)))
 
     def _not_ready_error(self) -> Error:
-        code = "draining" if self.state is LinkState.DRAINING else "internal"
+        code: ErrorCode = "draining" if self.state is LinkState.DRAINING else "internal"
         return Error(code, f"No engine is ready: {self.state.value}.", retryable=True)
 
     def _send(self, message: ToEngine) -> bool:
@@ -141,7 +144,7 @@ class EngineLink:
         except zmq.ZMQError:
             return False
         # Sending may swallow the edge-triggered readiness of the socket's descriptor.
-        if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        if has_message(self._socket):
             asyncio.get_running_loop().call_soon(self._read)
         return True
 

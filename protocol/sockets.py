@@ -42,6 +42,16 @@ def frontend_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes
     return socket
 
 
+def descriptor(socket: zmq.Socket[bytes]) -> int:
+    """The file descriptor that becomes readable (edge-triggered) when the socket's state changes."""
+    return int(socket.getsockopt(zmq.FD))
+
+
+def has_message(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message can be received without waiting."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
 def _set_common(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.LINGER, _LINGER_MS)
     # No high-water marks: at its mark a ROUTER drops silently. Queues are bounded by admission, not by the transport.
