@@ -12,6 +12,7 @@ from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.middlewares import add_headers, answer_errors, answer_preflight, check_keys, observe
 from pagewire.frontend.openai.chat import chat_completions
 from pagewire.frontend.openai.completions import completions
+from pagewire.frontend.openai.embeddings import embeddings
 from pagewire.frontend.openai.models import list_models, retrieve_model
 from pagewire.frontend.openai.tokenize import detokenize, tokenize
 from pagewire.frontend.pool import EnginePool
@@ -50,6 +51,7 @@ def _routes(config: FrontendConfig) -> list[web.RouteDef]:
     routes = [
         web.post(f"{prefix}/v1/chat/completions", chat_completions),
         web.post(f"{prefix}/v1/completions", completions),
+        web.post(f"{prefix}/v1/embeddings", embeddings),
         web.get(f"{prefix}/v1/models", list_models),
         web.get(f"{prefix}/v1/models/{{name:.+}}", retrieve_model),
         web.post(f"{prefix}/tokenize", tokenize),

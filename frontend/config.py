@@ -154,6 +154,7 @@ class FrontendConfig:
     )
     max_n: int = option(integer(1), 128, group=_LIMITS, help="choices per prompt")
     max_prompts: int = option(integer(1), 64, group=_LIMITS, help="prompts per completions request")
+    max_embedding_inputs: int = option(integer(1), 2048, group=_LIMITS, help="inputs per embeddings request")
     max_stop: int = option(integer(0), 16, group=_LIMITS, help="stop strings per request")
     request_timeout: float | None = option(
         seconds(0.001), None, group=_LIMITS, help="longest time for a request as a whole", shown_default="none"

@@ -119,4 +119,5 @@ def merge(deltas: list[Delta]) -> Delta:
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
         finish=deltas[-1].finish,
         prompt_logprobs=next((delta.prompt_logprobs for delta in deltas if delta.prompt_logprobs is not None), None),
+        embedding=deltas[-1].embedding,
     )

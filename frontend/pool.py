@@ -53,9 +53,19 @@ class EnginePool:
         return [(_describe(link.ready), link.load, link.state is LinkState.READY) for link in self.links if link.ready]
 
     def generate(
-        self, target: EngineModel, prompt: Sequence[int], sampling: Sampling, *, priority: int = 0, salt: str = ""
+        self,
+        target: EngineModel,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        salt: str = "",
+        embed: bool = False,
     ) -> Generation:
-        """Send one sequence to the least busy engine with the target's model; raises EngineError if none is ready."""
+        """Send one sequence to the least busy engine with the target's model; raises EngineError if none is ready.
+
+        With ``embed`` the answer is one delta with the prompt's embedding.
+        """
         serving = [
             link
             for link in self.links
@@ -65,7 +75,7 @@ class EnginePool:
             reason = self.not_ready() or f"no engine serves {target.model.name}"
             raise EngineError(Error("draining", f"No engine is ready: {reason}.", retryable=True))
         link = min(serving, key=lambda candidate: candidate.num_open)
-        return link.generate(prompt, sampling, priority=priority, salt=salt)
+        return link.generate(prompt, sampling, priority=priority, salt=salt, embed=embed)
 
 
 def _describe(ready: Ready) -> EngineModel:

@@ -56,6 +56,7 @@ FRONTEND_OPTIONS = frozenset(
         "log_level",
         "log_requests",
         "max_body_size",
+        "max_embedding_inputs",
         "max_header_size",
         "max_inflight",
         "max_n",
@@ -66,6 +67,7 @@ FRONTEND_OPTIONS = frozenset(
         "metrics_prefix",
         "override_generation_config",
         "port",
+        "reasoning_parser",
         "request_timeout",
         "response_role",
         "root_path",
@@ -74,6 +76,7 @@ FRONTEND_OPTIONS = frozenset(
         "sse_keep_alive_interval",
         "stream_interval",
         "strict_params",
+        "tool_call_parser",
         "uds",
     }
 )

@@ -109,6 +109,7 @@ class FakeEngine:
     model: Model = field(default_factory=toy_model)
     limits: Limits = LIMITS
     cached: int = 0
+    embedding: bytes | None = None  # the answer to whoever wants one
     load: Load = field(default_factory=Load)
     received: list[Generate] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
@@ -156,6 +157,10 @@ class FakeEngine:
                     self.running[identity, request.rid] = asyncio.create_task(self._play(identity, request))
 
     async def _play(self, identity: bytes, request: Generate) -> None:
+        if request.embed:
+            finish = Finish("stop", Usage(len(request.prompt), 0))
+            await self._send_delta(identity, Delta(request.rid, finish=finish, embedding=self.embedding))
+            return
         performance = Performance(request, self.cached)
         steps = list(self.script(request))
         if not isinstance(steps[0], Refuse):

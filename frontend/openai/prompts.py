@@ -12,15 +12,23 @@ from pagewire.frontend.openai.parse import show
 
 
 async def encode_prompt(
-    text: str, add_special_tokens: bool, served: ServedModel, metrics: Metrics, *, part: str, param: str
+    text: str,
+    add_special_tokens: bool,
+    served: ServedModel,
+    metrics: Metrics,
+    *,
+    part: str,
+    param: str,
+    any_length: bool = False,
 ) -> tuple[int, ...]:
     """Tokenize a prompt, off the event loop if it is long.
 
     ``part`` is what the prompt is called in errors, ``param`` the field it came from. Raises ApiError if there is no
-    token at all, or surely more than the context holds, which is told without tokenizing.
+    token at all, or surely more than the context holds, which is told without tokenizing; with ``any_length`` the
+    caller will cut it.
     """
     limit = served.limits.max_model_len
-    if served.tokenizer.certainly_exceeds(text, limit):
+    if not any_length and served.tokenizer.certainly_exceeds(text, limit):
         raise too_long(limit, f"your {part} resulted in more than {limit} tokens", part, param)
     begun = time.perf_counter()
     ids = tuple(await served.tokenizer.encode_async(text, add_special_tokens))
@@ -32,46 +40,66 @@ async def encode_prompt(
 
 @dataclass(frozen=True, slots=True)
 class GivenPrompt:
-    """One prompt of a completions request, as text or as token ids; ``param`` is where it stood."""
+    """One prompt of a request that may have several, as text or as token ids; ``param`` is where it stood."""
 
     param: str
     text: str | None = None
     ids: tuple[int, ...] = ()
 
 
-def given_prompts(value: Any, max_prompts: int, served: ServedModel) -> list[GivenPrompt]:
-    """Tell the forms of ``prompt`` apart: a string, a list of strings, token ids, or a list of those.
+def given_prompts(
+    value: Any, max_prompts: int, served: ServedModel, *, param: str = "prompt", any_length: bool = False
+) -> list[GivenPrompt]:
+    """Tell the forms of field ``param`` apart: a string, a list of strings, token ids, or a list of those.
 
     Raises ApiError naming the part that fits none of them.
     """
     if isinstance(value, str) or (isinstance(value, list) and value and _is_number(value[0])):
-        return [_given(value, "prompt", served)]
+        return [_given(value, param, served, any_length)]
     if not isinstance(value, list) or not value:
         raise invalid(
-            "Invalid value for 'prompt': expected a string, token ids, or a non-empty list of those.", "prompt"
+            f"Invalid value for '{param}': expected a string, token ids, or a non-empty list of those.", param
         )
     if len(value) > max_prompts:
-        message = f"Invalid value for 'prompt': expected at most {max_prompts} prompts, got {len(value)}."
-        raise invalid(message, "prompt")
-    return [_given(prompt, f"prompt[{index}]", served) for index, prompt in enumerate(value)]
+        message = f"Invalid value for '{param}': expected at most {max_prompts} prompts, got {len(value)}."
+        raise invalid(message, param)
+    return [_given(prompt, f"{param}[{index}]", served, any_length) for index, prompt in enumerate(value)]
 
 
 async def prompt_ids(
-    given: GivenPrompt, add_special_tokens: bool, served: ServedModel, metrics: Metrics
+    given: GivenPrompt, add_special_tokens: bool, served: ServedModel, metrics: Metrics, *, any_length: bool = False
 ) -> tuple[int, ...]:
     """The ids of a given prompt: tokenized if it is text, as they are if it is ids."""
     if given.text is None:
         return given.ids
-    return await encode_prompt(given.text, add_special_tokens, served, metrics, part="prompt", param=given.param)
+    return await encode_prompt(
+        given.text, add_special_tokens, served, metrics, part="prompt", param=given.param, any_length=any_length
+    )
 
 
-def _given(value: Any, param: str, served: ServedModel) -> GivenPrompt:
+def truncate(ids: tuple[int, ...], asked: int | None, max_tokens: int, served: ServedModel) -> tuple[int, ...]:
+    """The last tokens of a prompt, as many as ``truncate_prompt_tokens`` says; None leaves it whole.
+
+    -1 means as many as leave room for ``max_tokens``. Raises ApiError for a number that is none of a prompt's length.
+    """
+    if asked is None:
+        return ids
+    limit = served.limits.max_model_len
+    if asked == 0 or asked > limit:
+        raise invalid(
+            f"Invalid value for 'truncate_prompt_tokens': expected -1 or 1 to {limit}, got {asked}.",
+            "truncate_prompt_tokens",
+        )
+    return ids[-(max(1, limit - max_tokens) if asked < 0 else asked) :]
+
+
+def _given(value: Any, param: str, served: ServedModel, any_length: bool) -> GivenPrompt:
     if isinstance(value, str):
         return GivenPrompt(param, text=value)
     if not isinstance(value, list) or not value:
         raise invalid(f"Invalid value for '{param}': expected a string or a non-empty list of token ids.", param)
     limit = served.limits.max_model_len
-    if len(value) > limit:
+    if not any_length and len(value) > limit:
         raise too_long(limit, f"your prompt has {len(value)} tokens", "prompt", param)
     for index, token in enumerate(value):
         if type(token) is not int:

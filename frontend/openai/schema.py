@@ -4,7 +4,7 @@ Fields are given values only when the client sent something other than null; lim
 model are checked in ``params``. Fields that are refused or ignored are in ``fields``.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -12,6 +12,8 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+# Of a prompt's last tokens to keep; -1 is as many as fit.
+Truncation = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 # Below a hundredth, float32 logits divided by the penalty can overflow.
@@ -81,6 +83,19 @@ class CompletionRequest(SamplingFields, kw_only=True, frozen=True):
     logprobs: Count | None = None
     echo: bool = False
     add_special_tokens: bool = True
+
+
+class EmbeddingRequest(Struct, kw_only=True, frozen=True):
+    """``POST /v1/embeddings``. ``input`` is a string, a list of strings, token ids, or a list of those."""
+
+    model: str | None = None
+    input: Any
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Positive | None = None
+    truncate_prompt_tokens: Truncation | None = None
+    add_special_tokens: bool = True
+    priority: Int32 = 0
+    cache_salt: Annotated[str, Meta(max_length=1024)] = ""
 
 
 class TokenizeRequest(Struct, kw_only=True, frozen=True):
