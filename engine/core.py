@@ -5,12 +5,13 @@ that runs ahead of the host, what is collected is the previous step, while the c
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from msgspec import structs
 
 from pagewire.engine.detokenize import OutputText
+from pagewire.engine.grammar import GrammarCompiler, follow
 from pagewire.engine.plan import Plan, Row
 from pagewire.engine.request import Request
 from pagewire.engine.runner import Pending, Runner, StepResult
@@ -19,6 +20,9 @@ from pagewire.engine.sequence import Key, Sequence, make_request
 from pagewire.engine.tokens import TokenReader
 from pagewire.engine.vocabulary import Vocabulary
 from pagewire.protocol.messages import Delta, Error, Finish, Generate, Limits, Load, Usage
+
+# How long an idle engine waits for a grammar before it looks at its sockets again.
+GRAMMAR_WAIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,11 @@ class EngineCore:
         self._runner = runner
         self._vocabulary = vocabulary
         self._reader = TokenReader(vocabulary, eos_token_ids)
+        self._grammars = GrammarCompiler(vocabulary, runner.vocab_size, eos_token_ids)
         self._limits = limits
         self._admission = admission
         self._clock = clock
-        self._sequences: dict[Key, Sequence] = {}
+        self._sequences: dict[Hashable, Sequence] = {}
         self._pending: Pending | None = None
         self._refusal: str | None = None
         self._counters = dict.fromkeys(
@@ -61,7 +66,11 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return self._scheduler.has_work or self._pending is not None
+        return self._scheduler.has_work or self._pending is not None or len(self._grammars) > 0
+
+    def is_compiling(self, key: Key) -> bool:
+        """Whether the request waits for its grammar; a later step accepts or refuses it."""
+        return key in self._grammars
 
     def submit(self, key: Key, message: Generate) -> Finish | None:
         """Queue a request; what comes back otherwise is why it was refused."""
@@ -74,7 +83,10 @@ class EngineCore:
         request = make_request(key, message, max_tokens, reuse_prefix=self._may_reuse_prefix(message))
         output = OutputText(self._vocabulary, message.sampling, continues=True)
         self._sequences[key] = Sequence(key, request, message.sampling, output, self._clock(), message.embed)
-        self._scheduler.add(request)
+        if message.sampling.grammar is None:
+            self._scheduler.add(request)
+        else:
+            self._grammars.start(key, message.sampling.grammar)
         return None
 
     def abort(self, key: Key) -> None:
@@ -86,7 +98,7 @@ class EngineCore:
 
     def abort_all(self, identity: bytes) -> int:
         """Drop every request of one frontend; returns how many there were."""
-        keys = [key for key in self._sequences if key[0] == identity]
+        keys = [sequence.key for sequence in self._sequences.values() if sequence.key[0] == identity]
         for key in keys:
             self.abort(key)
         return len(keys)
@@ -100,7 +112,7 @@ class EngineCore:
         scheduler = self._scheduler
         return Load(
             running=scheduler.num_running,
-            waiting=scheduler.num_waiting,
+            waiting=scheduler.num_waiting + len(self._grammars),
             kv_usage=scheduler.kv_usage,
             step_seconds=self._step_seconds,
             prefix_queries=scheduler.prefix_queries,
@@ -112,11 +124,12 @@ class EngineCore:
     def step(self) -> list[tuple[Key, Delta]]:
         """Run one step and return what it (or, on a device that runs ahead, the one before) produced."""
         started = self._clock()
+        deltas = self._take_compiled()
         plan = self._scheduler.plan()
         for request in plan.admitted:
             self._admit(request, started)
         forwarded = self._runner.forward(plan, self._prompt_tops(plan)) if plan.rows else None
-        deltas = self._collect_pending()
+        deltas += self._collect_pending()
         self._pending = self._runner.sample(forwarded) if forwarded else None
         if not self._runner.runs_ahead:
             deltas += self._collect_pending()
@@ -155,11 +168,30 @@ class EngineCore:
 
     def _is_overloaded(self, num_tokens: int) -> bool:
         """Whether the queue is full. What a free slot will take at once does not count as queued."""
-        queued = self._scheduler.num_waiting + self._scheduler.num_running - self._limits.max_num_seqs
+        unfinished = self._scheduler.num_waiting + self._scheduler.num_running + len(self._grammars)
+        queued = unfinished - self._limits.max_num_seqs
         if queued >= self._admission.max_requests:
             return True
         limit = self._admission.max_tokens
         return limit is not None and queued >= 0 and self._scheduler.waiting_tokens + num_tokens > limit
+
+    def _take_compiled(self) -> list[tuple[Key, Delta]]:
+        """Queue the requests whose grammars are done; with nothing else to do, wait a moment for the first."""
+        if not len(self._grammars):
+            return []
+        is_idle = not self._scheduler.has_work and self._pending is None
+        deltas: list[tuple[Key, Delta]] = []
+        for key, compiled in self._grammars.ready(GRAMMAR_WAIT_S if is_idle else 0.0):
+            sequence = self._sequences[key]
+            if isinstance(compiled, Error):
+                self._counters["rejections"] += 1
+                finish = Finish("error", sequence.usage(), error=compiled)
+                deltas.append(self._finish(sequence, Delta(sequence.rid), finish))
+            else:
+                sequence.grammar = compiled
+                self._scheduler.add(sequence.request)
+                deltas.append((key, Delta(sequence.rid)))
+        return deltas
 
     def _admit(self, request: Request, now: float) -> None:
         sequence = self._sequences[request.key]
@@ -167,7 +199,7 @@ class EngineCore:
             sequence.admitted = now
             self._counters["prompt_tokens"] += request.num_prompt
             self._counters["cached_tokens"] += request.num_cached
-        self._runner.admit(request, sequence.sampling, embed=sequence.embeds)
+        self._runner.admit(request, sequence.sampling, sequence.grammar, embed=sequence.embeds)
 
     def _prompt_tops(self, plan: Plan) -> list[int | None]:
         """By row: how many alternatives are wanted at each prompt position it computes, None if it is not asked."""
@@ -212,6 +244,8 @@ class EngineCore:
             sequence.first_token = self._clock()
         token = result.token_ids[index]
         self._scheduler.collect(row, token)
+        if sequence.grammar and (failure := follow(sequence.grammar, token)):
+            return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=failure))
         self._counters["generation_tokens"] += 1
         read = self._reader.read(sequence, token, result.logprobs.get(index))
         delta = Delta(sequence.rid, read.text, (token,), read.logprobs, None, prompt_logprobs)
@@ -236,6 +270,7 @@ class EngineCore:
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.key]
+        self._grammars.drop(sequence.key)
         self._scheduler.finish(sequence.request)
 
     def _give_up(self, request: Request) -> tuple[Key, Delta]:

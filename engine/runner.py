@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from llguidance import LLMatcher
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -98,10 +99,12 @@ class Runner:
         self._known_tables: list[tuple[int, ...]] = [()] * max_slots
         self._last_tokens = torch.zeros(max_slots, dtype=torch.int64, device=device)
 
-    def admit(self, request: Request, sampling: Sampling, *, embed: bool = False) -> None:
+    def admit(
+        self, request: Request, sampling: Sampling, grammar: LLMatcher | None = None, *, embed: bool = False
+    ) -> None:
         """Prepare the slot that the request just got, for the first time or again; ``embed``: for an embedding."""
         self._pooler.admit(request.slot, embed)
-        self._sampler.admit(request.slot, sampling, request.prompt, request.output, self._eos_token_ids)
+        self._sampler.admit(request.slot, sampling, request.prompt, request.output, self._eos_token_ids, grammar)
         self._known_tables[request.slot] = ()
 
     def append(self, slots: Sequence[int], token_ids: Sequence[int]) -> None:

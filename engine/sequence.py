@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from llguidance import LLMatcher
+
 from pagewire.engine.detokenize import OutputText
 from pagewire.engine.request import Request
 from pagewire.protocol.messages import Generate, Logprob, Sampling, Usage
@@ -21,6 +23,7 @@ class Sequence:
     embeds: bool = False  # wants an embedding of its prompt, and no tokens
     admitted: float | None = None  # the first time it got a slot
     first_token: float | None = None
+    grammar: LLMatcher | None = None  # has taken every token that was collected
     # Prompt positions done so far; the first entry is None, because nothing predicts the first token.
     prompt_logprobs: list[Logprob | None] = field(default_factory=lambda: [None])
     prompt_offsets: list[int] = field(default_factory=list)  # characters before each prompt token, once needed

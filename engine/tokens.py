@@ -35,7 +35,9 @@ class TokenReader:
         if found:
             logprobs = (self._describe(token, found, output.offset),)
         is_stop_token = token in sampling.stop_token_ids
-        if is_stop_token or (token in self._eos_token_ids and not sampling.ignore_eos):
+        # A grammar allows an end token only where the text is complete, and nothing may follow it.
+        heeds_eos = not sampling.ignore_eos or sequence.grammar is not None
+        if is_stop_token or (token in self._eos_token_ids and heeds_eos):
             # The token that ends the text is no part of it, unless asked for.
             text = output.push(token) if sampling.include_stop else ""
             return Read(text + output.flush(), logprobs, "stop", token if is_stop_token else None)

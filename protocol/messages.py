@@ -25,6 +25,8 @@ class Sampling(Struct, array_like=True, gc=False, frozen=True):
     ``temperature`` 0 means greedy; ``top_k`` 0 means off; ``seed`` is always set (drawn by the frontend if the client
     gave none). ``logprobs`` and ``prompt_logprobs``: None is off, k is that many alternatives beside the chosen token.
     ``shown_token_ids`` are special tokens that stay in the text although ``skip_special_tokens`` hides the others.
+    ``grammar``, in llguidance's notation (Lark, or JSON that lists grammars), is what the output must match when it
+    ends; while it is unfinished there is no end token, whatever ``min_tokens`` and ``ignore_eos`` say.
     """
 
     max_tokens: int
@@ -46,6 +48,7 @@ class Sampling(Struct, array_like=True, gc=False, frozen=True):
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     shown_token_ids: tuple[int, ...] = ()
+    grammar: str | None = None
 
 
 class TopLogprob(Struct, array_like=True, gc=False, frozen=True):

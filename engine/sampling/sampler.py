@@ -2,7 +2,8 @@
 
 Order for each row, as in vLLM and transformers:
 
-1. logit_bias, the mask of min_tokens, repetition penalty, frequency and presence penalty (``adjust``)
+1. the mask of the grammar (``grammar``), logit_bias, the mask of min_tokens, repetition penalty, frequency and
+   presence penalty (``adjust``)
 2. greedy rows: the largest logit, the lowest id among equals
 3. other rows: temperature, top_k, top_p, min_p (``truncate``), then a draw with noise that is a function of seed,
    position and token id (``draw``, ``noise``)
@@ -17,10 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from llguidance import LLMatcher
 from torch import Tensor
 
 from pagewire.engine.sampling.adjust import Adjustments
 from pagewire.engine.sampling.draw import draw_any, draw_kept
+from pagewire.engine.sampling.grammar import GrammarMasks
 from pagewire.engine.sampling.logprobs import Logprobs, token_logprobs
 from pagewire.engine.sampling.noise import Noise, keys
 from pagewire.engine.sampling.primitives import IN_CACHE, IN_MEMORY, Ints, argmax, on_device, passes
@@ -54,6 +57,7 @@ class Sampler:
         self._device = device
         self._noise = Noise(vocab_size, device)
         self._adjustments = Adjustments(vocab_size, max_slots, device)
+        self._grammars = GrammarMasks(vocab_size, max_slots, device)
         self._greedy = np.ones(max_slots, np.bool_)
         self._truncated = np.zeros(max_slots, np.bool_)
         self._seeds = np.zeros(max_slots, np.uint64)
@@ -70,10 +74,13 @@ class Sampler:
         prompt: Sequence[int],
         output: Sequence[int],
         eos_token_ids: Sequence[int],
+        grammar: LLMatcher | None = None,
     ) -> None:
         """Give the slot to a request; ``output`` holds what it generated before, if it was preempted."""
         stop_ids = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos_token_ids)]
-        self._adjustments.admit(slot, sampling, prompt, output, stop_ids)
+        # Tokens that may not come yet are held back by the grammar's mask, which knows when there is no other.
+        self._adjustments.admit(slot, sampling, prompt, output, () if grammar else stop_ids)
+        self._grammars.admit(slot, grammar, sampling, eos_token_ids)
         self._greedy[slot] = sampling.temperature < GREEDY_BELOW or sampling.top_k == 1 or sampling.top_p <= 0.0
         self._seeds[slot] = sampling.seed & (2**64 - 1)
         self._temperature[slot] = max(sampling.temperature, GREEDY_BELOW)
@@ -88,11 +95,18 @@ class Sampler:
         self._adjustments.append(slots, token_ids)
 
     def sample(self, logits: Tensor, slots: Sequence[int], positions: Sequence[int]) -> Sampled:
-        """Choose a token for each row of ``logits``, float32 [rows, vocab], which stay as they are.
+        """Choose a token for each row of ``logits``, float32 [rows, vocab].
 
-        ``positions`` count each request's generated tokens: 0 for its first.
+        ``positions`` count each request's generated tokens: 0 for its first. Only rows with a grammar are changed.
         """
         at, where = np.asarray(slots, np.int64), np.asarray(positions, np.int64)
+        asking = np.flatnonzero(self._num_logprobs[at] >= 0)
+        constrained = bool(self._grammars.constrained(at).any())
+        raw = logits
+        if len(asking) < len(at) or constrained:
+            raw = logits.index_select(0, on_device(asking, self._device))
+        if constrained:
+            self._grammars.apply(logits, at, where)
         greedy, truncated = self._greedy[at], self._truncated[at]
         kinds = (
             (greedy, self._most_likely),
@@ -111,7 +125,7 @@ class Sampler:
                 token_ids[rows], finite[rows] = choose(
                     self._adjusted(chosen, at[group], where[group], copied=True), at[group], where[group]
                 )
-        return self._with_logprobs(logits, token_ids, finite, self._num_logprobs[at])
+        return self._with_logprobs(raw, asking, token_ids, finite, self._num_logprobs[at])
 
     def _adjusted(self, logits: Tensor, slots: Ints, positions: Ints, copied: bool = False) -> Tensor:
         """The logits after the changes to single tokens; a copy if there are any."""
@@ -144,11 +158,10 @@ class Sampler:
             tokens[part] = draw_any(scaled, row_keys[part], self._noise)
         return on_device(tokens, self._device), largest[:, 0].isfinite()
 
-    def _with_logprobs(self, logits: Tensor, token_ids: Tensor, finite: Tensor, num_top: Ints) -> Sampled:
-        asking = np.flatnonzero(num_top >= 0)
+    def _with_logprobs(self, raw: Tensor, asking: Ints, token_ids: Tensor, finite: Tensor, num_top: Ints) -> Sampled:
+        """``raw`` are the logits, as the model gave them, of the rows that are ``asking``."""
         if not len(asking):
             return Sampled(token_ids, finite)
         rows = on_device(asking, self._device)
-        raw = logits if len(rows) == len(logits) else logits.index_select(0, rows)
         logprobs = token_logprobs(raw, token_ids[rows], num_top[asking].tolist())
         return Sampled(token_ids, finite, tuple(asking.tolist()), logprobs)

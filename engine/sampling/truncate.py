@@ -123,6 +123,8 @@ def _cuts(logits: Tensor, tops: Floats, log_sums: Floats, limits: Limits) -> NDA
     if len(by_count):
         some = logits if len(by_count) == len(logits) else logits[on_device(by_count, logits.device)]
         cuts[by_count] = _lower_bounds_of_kth(some, limits.top_k[by_count])
+    # Impossible tokens (minus infinity) are no candidates, however many top_k would keep.
+    cuts = np.maximum(cuts, np.finfo(np.float32).min)
     return np.where(np.isnan(tops), np.nan, cuts).astype(np.float32)
 
 

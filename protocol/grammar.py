@@ -1,0 +1,30 @@
+"""What a grammar may cost. Both programs build grammars with these limits: one to check them, the other to use them."""
+
+from llguidance import LLParserLimits
+
+# Of the source of one grammar, in characters: schemas of several hundred properties, enumerations of thousands.
+MAX_GRAMMAR_CHARS = 256 * 1024
+
+# About 20 ms of preparation, and 2 ms a token: a grammar that wants more ends its own request, not its neighbours'.
+_INITIAL_FUEL = 1_000_000
+_FUEL_PER_TOKEN = 100_000
+_PARSER_ITEMS_PER_TOKEN = 30_000
+# States take 1 to 2 kB each.
+_MAX_STATES = 50_000
+
+
+def parser_limits() -> LLParserLimits:
+    """The limits as the library takes them."""
+    return LLParserLimits(
+        initial_lexer_fuel=_INITIAL_FUEL,
+        step_lexer_fuel=_FUEL_PER_TOKEN,
+        step_max_items=_PARSER_ITEMS_PER_TOKEN,
+        max_lexer_states=_MAX_STATES,
+        verbose_errors=False,
+    )
+
+
+def first_line(message: str) -> str:
+    """What a message of the library says, without the pictures of grammar and parser that follow."""
+    lines = [line for line in message.splitlines() if line.strip() and not line.startswith("<")]
+    return lines[0].strip()[:300] if lines else "it cannot be used"
