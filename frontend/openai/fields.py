@@ -95,3 +95,14 @@ IGNORED: Mapping[str, str] = {
     "prompt_cache_key": "prefixes are cached without a key",
     "prompt_cache_retention": "prefixes are cached while there is room",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """What an endpoint refuses, and why it ignores what it ignores."""
+
+    refused: Mapping[str, Refused]
+    ignored: Mapping[str, str]
+
+
+RULES = FieldRules(REFUSED, IGNORED)

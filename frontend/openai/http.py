@@ -1,12 +1,14 @@
 """Between aiohttp and our endpoints: reading a request's body, and what handlers leave for the middlewares."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
 from pagewire.frontend.openai.errors import ApiError
-from pagewire.frontend.openai.parse import ignored_header, parse
+from pagewire.frontend.openai.fields import RULES, FieldRules
+from pagewire.frontend.openai.parse import ignored_header, parse, strict_error
 from pagewire.frontend.state import FRONTEND
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -20,16 +22,25 @@ SUMMARY: web.RequestKey[str] = web.RequestKey("summary", str)
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
 
-async def read_request(http: web.Request, schema: type[T]) -> T:
+async def read_request(http: web.Request, schema: type[T], rules: FieldRules = RULES) -> T:
     """Read and check the JSON body; fields without effect go to the ``X-Ignored-Params`` header of the answer.
 
     Raises ApiError, or aiohttp's 413 for a body above the limit.
     """
     _check_content_type(http.headers.get("Content-Type"))
-    parsed = parse(await http.read(), schema, strict=http.app[FRONTEND].config.strict_params)
+    parsed = parse(await http.read(), schema, strict=http.app[FRONTEND].config.strict_params, rules=rules)
     if parsed.ignored:
         http[EXTRA_HEADERS]["X-Ignored-Params"] = ignored_header(parsed.ignored)
     return parsed.request
+
+
+def note_ignored(http: web.Request, names: Sequence[str], rules: FieldRules) -> None:
+    """Treat parts of fields like whole fields without effect; raises ApiError under ``--strict-params``."""
+    if names and http.app[FRONTEND].config.strict_params:
+        raise strict_error(names[0], rules)
+    if names:
+        known = http[EXTRA_HEADERS].get("X-Ignored-Params")
+        http[EXTRA_HEADERS]["X-Ignored-Params"] = ", ".join([*([known] if known else []), ignored_header(names)])
 
 
 def _check_content_type(header: str | None) -> None:

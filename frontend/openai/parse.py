@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
-from pagewire.frontend.openai.fields import IGNORED, REFUSED
+from pagewire.frontend.openai.fields import RULES, FieldRules
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -39,19 +39,19 @@ class Parsed(Generic[T]):
     ignored: tuple[str, ...]
 
 
-def parse(body: bytes, schema: type[T], *, strict: bool) -> Parsed[T]:
+def parse(body: bytes, schema: type[T], *, strict: bool, rules: FieldRules = RULES) -> Parsed[T]:
     """Read a request body; null counts as absent. Raises ApiError, and nothing else, for whatever bytes.
 
-    With ``strict``, fields that would be ignored are an error.
+    With ``strict``, fields that would be ignored are an error. ``rules`` are for the fields outside of the schema.
     """
     fields = {name: value for name, value in _decode_object(body).items() if value is not None}
     known = {field.encode_name for field in msgspec.structs.fields(schema)}
     extra = [name for name in fields if name not in known]
     for name in extra:
-        _refuse_unsupported(name, fields)
-    ignored = tuple(name for name in extra if name not in REFUSED)
+        _refuse_unsupported(name, fields, rules)
+    ignored = tuple(name for name in extra if name not in rules.refused)
     if strict and ignored:
-        raise _strict_error(ignored[0])
+        raise strict_error(ignored[0], rules)
     try:
         request = msgspec.convert({name: fields[name] for name in fields if name in known}, schema, strict=True)
     except msgspec.ValidationError as error:
@@ -67,6 +67,13 @@ def ignored_header(names: Iterable[str]) -> str:
     if len(plain) > MAX_IGNORED_NAMES:
         plain = [*plain[:MAX_IGNORED_NAMES], "..."]
     return ", ".join(plain)
+
+
+def strict_error(name: str, rules: FieldRules) -> ApiError:
+    """A field that would be ignored, where that is not wanted."""
+    shown = name if len(name) <= MAX_SHOWN_CHARS else name[:MAX_SHOWN_CHARS] + "..."
+    why = rules.ignored.get(name, "it is unknown")
+    return invalid(f"'{shown}' has no effect here ({why}), and --strict-params is on.", shown, "unknown_parameter")
 
 
 def explain(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> ApiError:
@@ -116,16 +123,10 @@ def _decode_object(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _refuse_unsupported(name: str, fields: Mapping[str, Any]) -> None:
-    refused = REFUSED.get(name)
+def _refuse_unsupported(name: str, fields: Mapping[str, Any], rules: FieldRules) -> None:
+    refused = rules.refused.get(name)
     if refused and not refused.asks_nothing(fields[name], fields):
         raise unsupported(f"'{name}': this server does not support {refused.feature}.", param=name)
-
-
-def _strict_error(name: str) -> ApiError:
-    shown = name if len(name) <= MAX_SHOWN_CHARS else name[:MAX_SHOWN_CHARS] + "..."
-    why = IGNORED.get(name, "it is unknown")
-    return invalid(f"'{shown}' has no effect here ({why}), and --strict-params is on.", shown, "unknown_parameter")
 
 
 def _describe_types(types: str) -> str:
