@@ -3,22 +3,19 @@
 import json
 from collections.abc import Mapping
 
+from pagewire.frontend.grammars import framed
 from pagewire.frontend.reasoning import ReasoningTags
-
-_ANSWER = "answer"
 
 
 def after_reasoning(source: str, tags: ReasoningTags, special: Mapping[str, int], *, opened: bool) -> str:
-    """A grammar (as llguidance takes it: Lark, or JSON with a list of grammars) that binds only what is not reasoning.
+    """A grammar that binds to ``source`` only what is not reasoning.
 
     ``special`` are the tags that are special tokens, with their ids; ``opened`` as ``ReasoningTags.opened_by`` tells.
     """
-    grammars = json.loads(source)["grammars"] if source.lstrip().startswith("{") else [{"lark_grammar": source}]
-    first = {**grammars[0], "name": _ANSWER}
-    return json.dumps({"grammars": [{"lark_grammar": _frame(tags, special, opened)}, first, *grammars[1:]]})
+    return framed(lambda answer: _frame(tags, special, opened, answer), source)
 
 
-def _frame(tags: ReasoningTags, special: Mapping[str, int], opened: bool) -> str:
+def _frame(tags: ReasoningTags, special: Mapping[str, int], opened: bool, answer: str) -> str:
     if tags.close in special:
         thought = rf"thought: /(.|\n)*/ <[{special[tags.close]}]>"
     else:
@@ -26,7 +23,7 @@ def _frame(tags: ReasoningTags, special: Mapping[str, int], opened: bool) -> str
         thought = rf"thought[lazy]: /(.|\n)*{_as_regex(tags.close)}/"
     opening = f"<[{special[tags.open]}]>" if tags.open in special else json.dumps(tags.open)
     start = f"{opening}? thought" if opened else f"({opening} thought)?"
-    return f"start: {start} space @{_ANSWER}\n{thought}\nspace: /\\n{{0,2}}/"
+    return f"start: {start} space {answer}\n{thought}\nspace: /\\n{{0,2}}/"
 
 
 def _as_regex(text: str) -> str:

@@ -1,6 +1,5 @@
 """``POST /v1/chat/completions``: parse, render, tokenize, generate, answer."""
 
-import msgspec
 from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
@@ -45,9 +44,8 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
         if parsing is None:
             work = plan_work(http, served, chat, base, [Prompt(prompt, max_tokens)])
             return await respond(http, frontend, work, ChatShape(chat, served.name, role, echo))
-        base = msgspec.structs.replace(base, shown_token_ids=parsing.shown_token_ids)
         shape = ParsedChatShape(chat, served.name, role, echo, parsing)
-        work = plan_work(http, served, chat, base, [Prompt(prompt, max_tokens)], shape.reasoning_tokens)
+        work = plan_work(http, served, chat, parsing.bind(base), [Prompt(prompt, max_tokens)], shape.reasoning_tokens)
         return await respond(http, frontend, work, shape)
 
 

@@ -22,7 +22,7 @@ class ParsedChatShape(ChatShape):
         super().__init__(chat, model, role, echo)
         self._mode = parsing.mode
         self._parsers = [parsing.new_parser() for _ in range(chat.n)]
-        self.reasoning_tokens = self._reasoning_tokens if parsing.counts_reasoning else None
+        self.reasoning_tokens = self._reasoning_tokens if parsing.tags else None
 
     def pieces(self, index: int, delta: Delta) -> Sequence[bytes]:
         """The chunks' choices for a delta: one for each thing that it adds, and one for the end."""

@@ -1,7 +1,9 @@
 """How the answers of a chat request are taken apart, if they are."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from pagewire.frontend.answers import AnswerParser
 from pagewire.frontend.catalog import ServedModel
@@ -9,24 +11,62 @@ from pagewire.frontend.openai.conversation import Conversation
 from pagewire.frontend.openai.errors import unsupported
 from pagewire.frontend.openai.tools import Mode, ToolUse
 from pagewire.frontend.reasoning import ReasoningParser, ReasoningTags
+from pagewire.frontend.reasoning_grammar import after_reasoning
 from pagewire.frontend.template import content_text
 from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import ToolFormat, enforceable
+from pagewire.frontend.tools.grammar import call_grammar
 from pagewire.frontend.tools.parser import ToolParser
+from pagewire.protocol.messages import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """What to look for in the answers of one request.
+    """What to look for in the answers of one request, and what the engine must do to make that possible.
 
-    ``mode`` says who decided that tools are called, None that none are looked for. ``shown_token_ids`` are the special
-    tokens that the parsers must see. ``counts_reasoning`` is whether usage tells the tokens of the reasoning.
+    ``opened`` is whether answers begin within the reasoning.
     """
 
-    new_parser: Callable[[], AnswerParser]
-    mode: Mode | None
-    shown_token_ids: tuple[int, ...]
-    counts_reasoning: bool
+    tokenizer: Tokenizer
+    tags: ReasoningTags | None
+    opened: bool
+    tool_format: ToolFormat | None
+    use: ToolUse | None
+
+    @property
+    def mode(self) -> Mode | None:
+        """Who decides that tools are called; None if no calls are looked for."""
+        return self.use.mode if self.use else None
+
+    def new_parser(self) -> AnswerParser:
+        """A parser for one answer."""
+        return AnswerParser(
+            ReasoningParser(self.tags, self.tokenizer, opened=self.opened) if self.tags else None,
+            ToolParser(self.tool_format, self.use.names, self.use.max_calls) if self.tool_format and self.use else None,
+        )
+
+    def bind(self, sampling: Sampling) -> Sampling:
+        """Show the parsers the special tokens that they look for, and enforce the calls that the client insists on.
+
+        A grammar that ``sampling`` already has binds answers in text: not the reasoning, nor calls in their place.
+        Raises ApiError if such a grammar cannot be combined with the calls.
+        """
+        markers = (self.tool_format.markers if self.tool_format else ()) + (
+            (self.tags.open, self.tags.close) if self.tags else ()
+        )
+        special = special_markers(markers, self.tokenizer)
+        grammar = self._grammar(sampling.grammar, special)
+        if grammar is not None and self.tags is not None:
+            grammar = after_reasoning(grammar, self.tags, special, opened=self.opened)
+        return msgspec.structs.replace(sampling, shown_token_ids=tuple(special.values()), grammar=grammar)
+
+    def _grammar(self, of_text: str | None, special: Mapping[str, int]) -> str | None:
+        if self.tool_format is None or self.use is None or (self.mode == "auto" and of_text is None):
+            return of_text
+        if self.tool_format.layout is None:
+            raise unsupported(f"'tools' in the format '{self.tool_format.name}' exclude an output format.", "tools")
+        otherwise = of_text if self.mode == "auto" else None
+        return call_grammar(self.tool_format.layout, self.use.tools, self.use.max_calls, special, otherwise)
 
 
 def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversation, prompt: str) -> Parsing | None:
@@ -39,20 +79,7 @@ def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversat
     if tool_format is None and tags is None:
         return None
     opened = tags is not None and _opened(tags, conversation, prompt)
-
-    def new_parser() -> AnswerParser:
-        return AnswerParser(
-            ReasoningParser(tags, served.tokenizer, opened=opened) if tags else None,
-            ToolParser(tool_format, use.names, use.max_calls) if tool_format and use else None,
-        )
-
-    markers = (tool_format.markers if tool_format else ()) + ((tags.open, tags.close) if tags else ())
-    return Parsing(
-        new_parser,
-        use.mode if tool_format and use else None,
-        tuple(special_markers(markers, served.tokenizer).values()),
-        tags is not None,
-    )
+    return Parsing(served.tokenizer, tags, opened, tool_format, use if tool_format else None)
 
 
 def special_markers(markers: tuple[str, ...], tokenizer: Tokenizer) -> dict[str, int]:
@@ -66,7 +93,7 @@ def _format(served: ToolFormat | None, use: ToolUse | None) -> ToolFormat | None
         return None
     if served is None:
         raise unsupported("'tool_choice': this server does not recognise tool calls.", "tool_choice")
-    return served if use.mode == "auto" else enforceable(served)[0]
+    return served if use.mode == "auto" else enforceable(served)
 
 
 def _opened(tags: ReasoningTags, conversation: Conversation, prompt: str) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
 from aiohttp import web
 
 from pagewire.frontend.answers import AnswerParser
@@ -76,7 +75,7 @@ def plan_turn(
         parser = AnswerParser(None, None)
     else:
         parser = parsing.new_parser()
-        sampling = msgspec.structs.replace(sampling, shown_token_ids=parsing.shown_token_ids)
+        sampling = parsing.bind(sampling)
     job = Prompt(prompt.ids, prompt.max_tokens)
     return Turn(plan_work(http, served, fields, sampling, [job], lambda: parser.reasoning_tokens), parser)
 

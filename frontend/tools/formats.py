@@ -116,6 +116,6 @@ def recognise(template: str) -> ToolFormat:
     return FORMATS[next((name for sign, name in _SIGNS if sign in template), "json")]
 
 
-def enforceable(preferred: ToolFormat) -> tuple[ToolFormat, CallLayout]:
-    """The format, and its layout, in which calls are written that the client insists on."""
-    return (preferred, preferred.layout) if preferred.layout else (FORMATS["json"], _JSON_LAYOUT)
+def enforceable(preferred: ToolFormat) -> ToolFormat:
+    """The format in which calls are written that the client insists on."""
+    return preferred if preferred.layout else FORMATS["json"]

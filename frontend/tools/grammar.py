@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pagewire.frontend.grammars import framed
 from pagewire.frontend.tools.formats import CallLayout
 
 # Models write JSON on one line; left free, small ones fill whole answers with white space.
@@ -21,17 +22,29 @@ class CallableTool(Protocol):
 
 
 def call_grammar(
-    layout: CallLayout, tools: Sequence[CallableTool], max_calls: int | None, special: Mapping[str, int]
+    layout: CallLayout,
+    tools: Sequence[CallableTool],
+    max_calls: int | None,
+    special: Mapping[str, int],
+    otherwise: str | None = None,
 ) -> str:
     """The grammar of one or more calls of ``tools``, with arguments that follow their schemas.
 
-    ``special`` are the markers that are special tokens, with their ids: text cannot spell those.
+    ``special`` are the markers that are special tokens, with their ids: text cannot spell those. ``otherwise`` is the
+    grammar of answers that the model may give instead of calls.
     """
-    calls = " | ".join(f"call_{index}" for index in range(len(tools)))
+    rules = _rules(layout, tools, max_calls, special)
+    if otherwise is None:
+        return f"start: calls\n{rules}"
+    return framed(lambda other: f"start: calls | {other}\n{rules}", otherwise)
+
+
+def _rules(layout: CallLayout, tools: Sequence[CallableTool], max_calls: int | None, special: Mapping[str, int]) -> str:
+    """What ``calls`` are."""
     more = "" if max_calls == 1 else f"({_sequence(layout.separator, special)} call)*"
     rules = [
-        f"start: {_sequence(layout.opening, special)} call {more} {_sequence(layout.closing, special)}",
-        f"call: {calls}",
+        f"calls: {_sequence(layout.opening, special)} call {more} {_sequence(layout.closing, special)}",
+        f"call: {' | '.join(f'call_{index}' for index in range(len(tools)))}",
     ]
     for index, tool in enumerate(tools):
         before = _sequence(layout.before + tool.name + layout.between, special)

@@ -267,3 +267,36 @@ async def test_a_plain_chat_has_no_trace_of_either(server: Server) -> None:
     _, answer = await server.chat()
     assert answer["choices"][0]["message"].keys() == {"role", "content", "refusal"}
     assert "completion_tokens_details" not in answer["usage"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "written", "reason"),
+    [
+        ("required", f"{ROME}\n{NOW}", "tool_calls"),
+        ({"type": "function", "function": {"name": "get_weather"}}, ROME, "stop"),
+    ],
+)
+async def test_calls_that_are_insisted_on_are_enforced_by_a_grammar(
+    server: Server, engine: FakeEngine, choice: Any, written: str, reason: str
+) -> None:
+    engine.script = say(written)
+    _, answer = await server.chat(tools=TOOLS, tool_choice=choice)
+
+    grammar = sampling_of(engine).grammar or ""
+    assert "get_weather" in grammar
+    assert ("now" in grammar) is (choice == "required")
+    assert answer["choices"][0]["finish_reason"] == reason
+    assert len(answer["choices"][0]["message"]["tool_calls"]) == written.count("<tool_call>")
+
+
+async def test_a_grammar_binds_after_the_reasoning(start_server: StartServer, engine: FakeEngine) -> None:
+    server = await start_server(reasoning_parser="qwen3")
+    engine.script = say(f"{THOUGHT}{NOW}")
+    _, answer = await server.chat(tools=TOOLS, tool_choice="required")
+    assert "thought" in (sampling_of(engine).grammar or "")
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
+
+
+async def test_calls_by_the_models_own_choice_need_no_grammar(server: Server, engine: FakeEngine) -> None:
+    await server.chat(tools=TOOLS)
+    assert sampling_of(engine).grammar is None

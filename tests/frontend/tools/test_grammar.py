@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pagewire.frontend.tools.events import CallArguments, CallStart
-from pagewire.frontend.tools.formats import FORMATS, enforceable
+from pagewire.frontend.tools.formats import FORMATS, CallLayout, enforceable
 from pagewire.frontend.tools.grammar import call_grammar
 from pagewire.frontend.tools.parser import ToolParser
 from tests.toy_tokenizer import IM_END, IM_START, tokenizer_json
@@ -46,18 +46,25 @@ def accepts(grammar: str, written: list[int]) -> bool:
     return matcher.try_consume_tokens(written) == len(written) and matcher.is_accepting()
 
 
+def layout_of(name: str) -> CallLayout:
+    """How calls of a format are written if they are enforced."""
+    layout = enforceable(FORMATS[name]).layout
+    assert layout
+    return layout
+
+
 def test_every_format_is_covered() -> None:
     assert FORCED.keys() == FORMATS.keys()
 
 
 @pytest.mark.parametrize(("name", "written"), FORCED.items())
 def test_what_the_grammar_allows_is_read_as_calls(name: str, written: str) -> None:
-    tool_format, layout = enforceable(FORMATS[name])
+    tool_format = enforceable(FORMATS[name])
     parser = ToolParser(tool_format, ["get_weather", "now"])
 
     events = [*parser.feed(written), *parser.finish()]
 
-    assert accepts(call_grammar(layout, TOOLS, None, {}), list(written.encode()))
+    assert accepts(call_grammar(layout_of(name), TOOLS, None, {}), list(written.encode()))
     assert [event.name if isinstance(event, CallStart) else event.text for event in events] == [
         *("get_weather", '{"city": "Rome"}', "now", "{}")
     ]
@@ -66,7 +73,7 @@ def test_what_the_grammar_allows_is_read_as_calls(name: str, written: str) -> No
 
 @pytest.mark.parametrize(("name", "written"), FORCED.items())
 def test_text_wrong_arguments_and_calls_above_the_limit_are_impossible(name: str, written: str) -> None:
-    layout = enforceable(FORMATS[name])[1]
+    layout = layout_of(name)
     grammar = call_grammar(layout, TOOLS, None, {})
     assert not accepts(grammar, list(b"Hello"))
     assert not accepts(grammar, list(written.replace('{"city": "Rome"}', "{}").encode()))
@@ -75,7 +82,20 @@ def test_text_wrong_arguments_and_calls_above_the_limit_are_impossible(name: str
 
 
 def test_markers_that_are_special_tokens_are_written_as_such() -> None:
-    layout = enforceable(FORMATS["mistral_args"])[1]
-    grammar = call_grammar(layout, TOOLS, 1, {"[TOOL_CALLS]": IM_START})
+    grammar = call_grammar(layout_of("mistral_args"), TOOLS, 1, {"[TOOL_CALLS]": IM_START})
     assert accepts(grammar, [IM_START, *b"now[ARGS]{}"])
     assert not accepts(grammar, list(b"[TOOL_CALLS]now[ARGS]{}"))
+
+
+def test_an_answer_of_another_grammar_may_come_instead_of_calls() -> None:
+    grammar = call_grammar(layout_of("hermes"), TOOLS, None, {}, otherwise='start: "yes"')
+    assert accepts(grammar, list(b"yes"))
+    assert accepts(grammar, list(FORCED["hermes"].encode()))
+    assert not accepts(grammar, list(b"no"))
+
+
+def test_grammars_around_grammars_do_not_confuse_their_names() -> None:
+    inner = call_grammar(layout_of("hermes"), TOOLS, None, {}, otherwise='start: "yes"')
+    outer = call_grammar(layout_of("json"), TOOLS, None, {}, otherwise=inner)
+    for written in ("yes", FORCED["hermes"], FORCED["json"]):
+        assert accepts(outer, list(written.encode()))
