@@ -27,6 +27,7 @@ class Sampling(Struct, array_like=True, gc=False, frozen=True):
     ``shown_token_ids`` are special tokens that stay in the text although ``skip_special_tokens`` hides the others.
     ``grammar``, in llguidance's notation (Lark, or JSON that lists grammars), is what the output must match when it
     ends; while it is unfinished there is no end token, whatever ``min_tokens`` and ``ignore_eos`` say.
+    ``allowed_token_ids``, unless empty, are the only ones that may come; a sequence of ``bad_words`` never comes whole.
     """
 
     max_tokens: int
@@ -49,6 +50,8 @@ class Sampling(Struct, array_like=True, gc=False, frozen=True):
     skip_special_tokens: bool = True
     shown_token_ids: tuple[int, ...] = ()
     grammar: str | None = None
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
 
 
 class TopLogprob(Struct, array_like=True, gc=False, frozen=True):

@@ -1,8 +1,8 @@
-"""Changes to the logits of single tokens: logit_bias, min_tokens and the penalties.
+"""Changes to the logits of single tokens: allow-lists, bad words, logit_bias, min_tokens and the penalties.
 
 All of them touch few tokens (those biased, those that stop, those seen), so each slot keeps short lists of ids and a
-batch edits exactly these entries. The order is that of vLLM: bias, the mask of min_tokens, repetition penalty,
-then frequency and presence penalty.
+batch edits exactly these entries. The order is that of vLLM: allow-list and bad words (``permissions``), bias, the
+mask of min_tokens, repetition penalty, then frequency and presence penalty.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pagewire.engine.sampling.permissions import Permissions
 from pagewire.engine.sampling.primitives import on_device
 from pagewire.protocol.messages import Sampling
 
@@ -80,8 +81,9 @@ class Adjustments:
         """Make room for ``max_slots`` requests; nothing of the vocabulary's size is allocated."""
         self._vocab_size = vocab_size
         self._device = device
-        self._always = np.zeros(max_slots, np.bool_)  # slots with a bias or a penalty
+        self._always = np.zeros(max_slots, np.bool_)  # slots with a limit, a bias or a penalty
         self._min_tokens = np.zeros(max_slots, np.int64)
+        self._permissions = Permissions(vocab_size, device)
         self._bias: dict[int, _Bias] = {}
         self._stop_ids: dict[int, NDArray[np.int64]] = {}
         self._penalties: dict[int, _Penalties] = {}
@@ -92,6 +94,7 @@ class Adjustments:
         """Start a slot over. ``stop_ids`` are the tokens that may not come among the first ``min_tokens``."""
         for state in (self._bias, self._stop_ids, self._penalties):
             state.pop(slot, None)
+        is_limited = self._permissions.admit(slot, sampling, output)
         if sampling.logit_bias:
             self._bias[slot] = self._known_bias(sampling.logit_bias)
         self._min_tokens[slot] = sampling.min_tokens if stop_ids else 0
@@ -105,10 +108,11 @@ class Adjustments:
         if repetition != 1.0 or presence or frequency:
             seen = TokenCounts(self._known(prompt if repetition != 1.0 else ()), self._known(output))
             self._penalties[slot] = _Penalties(repetition, presence, frequency, seen)
-        self._always[slot] = slot in self._bias or slot in self._penalties
+        self._always[slot] = is_limited or slot in self._bias or slot in self._penalties
 
     def append(self, slots: Sequence[int], token_ids: Sequence[int]) -> None:
-        """Count one generated token per slot, where a penalty wants to know."""
+        """Take one generated token per slot, where a penalty or a bad word wants to know."""
+        self._permissions.append(slots, token_ids)
         if self._penalties:
             for slot, token in zip(slots, token_ids, strict=True):
                 if penalties := self._penalties.get(slot):
@@ -120,6 +124,7 @@ class Adjustments:
 
     def apply(self, logits: Tensor, slots: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
         """Change the logits, float32 [rows, vocab] contiguous, in place."""
+        self._permissions.apply(logits, slots)
         flat = logits.view(-1)
         held_back = positions < self._min_tokens[slots]
         rows = [(row, int(slot)) for row, slot in enumerate(slots)]
