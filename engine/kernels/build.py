@@ -30,6 +30,15 @@ ISA_FLAGS: dict[str, tuple[str, ...]] = {
     "avx2": ("-march=x86-64-v3",),
     "portable": (),
 }
+# The extensions that each set's code uses, in the words of /proc/cpuinfo; fastest first.
+AVX2_NEEDS = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"})
+AVX512_NEEDS = AVX2_NEEDS | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+ISA_NEEDS: dict[str, frozenset[str]] = {
+    "avx512bf16": AVX512_NEEDS | {"avx512_bf16", "avx512_vnni"},
+    "avx512": AVX512_NEEDS,
+    "avx2": AVX2_NEEDS,
+    "portable": frozenset(),
+}
 COMPILE_TIMEOUT_S = 300
 
 

@@ -4,12 +4,11 @@ import ctypes
 import functools
 import logging
 import os
-import platform
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint16, c_void_p
+from ctypes import POINTER, c_float, c_int32, c_int64, c_uint16, c_void_p
 from pathlib import Path
 from typing import ClassVar
 
-from pagewire.engine.kernels.build import BuildError, compile_library, isas, library_name, source_hash
+from pagewire.engine.kernels.build import ISA_NEEDS, BuildError, compile_library, library_name, source_hash
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +17,10 @@ class Config(ctypes.Structure):
     """The shape of a model; mirrors ``Config`` of native/model.h, where the fields are explained."""
 
     _fields_: ClassVar = [
-        *((name, c_int32) for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab", "threads")),
+        *(
+            (name, c_int32)
+            for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab", "threads")
+        ),
         ("format", c_int32),
         ("norm_eps", c_float),
         ("rope_scale", c_float),
@@ -32,9 +34,10 @@ class Batch(ctypes.Structure):
     """One step's arrays; mirrors ``Batch`` of native/model.h."""
 
     _fields_: ClassVar = [
-        *((name, c_int32) for name in ("tokens", "rows", "logit_rows", "max_blocks")),
+        *((name, c_int32) for name in ("tokens", "rows", "logit_rows", "hidden_rows", "max_blocks")),
         *((name, c_void_p) for name in ("token_ids", "positions", "slot_mapping", "block_tables")),
-        *((name, c_void_p) for name in ("seq_lens", "query_starts", "logit_indices", "logits")),
+        *((name, c_void_p) for name in ("seq_lens", "query_starts", "logit_indices", "hidden_indices")),
+        *((name, c_void_p) for name in ("logits", "hidden")),
     ]
 
 
@@ -49,25 +52,33 @@ def load_library(isa: str | None = None) -> tuple[ctypes.CDLL, str]:
 
     Raises ``BuildError`` where it is neither installed nor can be compiled.
     """
-    if isa is None:
-        isa = _best_isa()
+    isa = isa or best_isa(processor_flags())
     return _load(isa), isa
 
 
-def _best_isa() -> str:
-    supported = _load("portable").pw_best_isa().decode()
-    return supported if supported in isas(platform.machine()) else "portable"
+def processor_flags() -> frozenset[str]:
+    """What the processor can do, in the words of Linux; nothing where there is no /proc/cpuinfo."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
+    return frozenset(flags.split())
+
+
+def best_isa(flags: frozenset[str]) -> str:
+    """The fastest instruction set whose every extension is among the processor's ``flags``."""
+    return next(isa for isa, needed in ISA_NEEDS.items() if needed <= flags)
 
 
 @functools.cache
 def _load(isa: str) -> ctypes.CDLL:
     library = ctypes.CDLL(str(_find(isa)))
-    library.pw_best_isa.restype = c_char_p
     library.pw_create.restype = c_void_p
     library.pw_create.argtypes = [POINTER(Config)]
     library.pw_destroy.restype = None
     library.pw_destroy.argtypes = [c_void_p]
-    library.pw_set_projection.argtypes = [c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_int32]
+    library.pw_set_projection.argtypes = [c_void_p, *[c_int32] * 3, c_void_p, c_void_p, c_int32, c_int32]
     library.pw_set_norm.restype = None
     library.pw_set_norm.argtypes = [c_void_p, c_int32, c_int32, c_void_p, c_int32]
     library.pw_allocate_kv.argtypes = [c_void_p, c_int64]

@@ -36,7 +36,7 @@ def unsupported(config: ModelConfig, quantization: str | None) -> str | None:
 
 
 class NativeDecoder:
-    """A Llama-family model whose weights and KV cache live in native memory; implements ``Model``."""
+    """A Llama-family model whose weights and KV cache live in native memory; implements ``EmbeddingModel``."""
 
     def __init__(
         self,
@@ -57,9 +57,11 @@ class NativeDecoder:
         self.config = config
         self.vocab_size = config.vocab_size
         self.max_position = config.max_position
+        self.hidden_size = config.hidden_size
         self._library, self.isa = native.load_library(isa)
         self._embeddings = weights.pop(EMBEDDINGS).to(torch.bfloat16).contiguous()
-        self._handle = self._create(quantization, threads or torch.get_num_threads())
+        self._quantization = quantization
+        self._handle = self._create(threads or torch.get_num_threads())
         weakref.finalize(self, self._library.pw_destroy, self._handle)
         self._pack(weights)
 
@@ -74,26 +76,37 @@ class NativeDecoder:
 
     def forward(self, batch: Batch) -> Tensor:
         """Run one step: write K and V of the batch's tokens, return logits, float32 [logit_rows, vocab_size]."""
+        return self.forward_hidden(batch, torch.empty(0, dtype=torch.int64))[0]
+
+    def forward_hidden(self, batch: Batch, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Run one step as ``forward`` does; also return the normed hidden states [n, hidden] of tokens ``indices``.
+
+        States are float32, as the native code computes them.
+        """
         logits = torch.empty((len(batch.logit_indices), self.vocab_size), dtype=torch.float32)
+        hidden = torch.empty((len(indices), self.hidden_size), dtype=torch.float32)
         arrays = native.Batch(
-            len(batch.token_ids),
-            len(batch.seq_lens),
-            len(batch.logit_indices),
-            batch.block_tables.shape[1],
-            batch.token_ids.data_ptr(),
-            batch.positions.data_ptr(),
-            batch.slot_mapping.data_ptr(),
-            batch.block_tables.data_ptr(),
-            batch.seq_lens.data_ptr(),
-            batch.query_starts.data_ptr(),
-            batch.logit_indices.data_ptr(),
-            logits.data_ptr(),
+            tokens=len(batch.token_ids),
+            rows=len(batch.seq_lens),
+            logit_rows=len(batch.logit_indices),
+            hidden_rows=len(indices),
+            max_blocks=batch.block_tables.shape[1],
+            token_ids=batch.token_ids.data_ptr(),
+            positions=batch.positions.data_ptr(),
+            slot_mapping=batch.slot_mapping.data_ptr(),
+            block_tables=batch.block_tables.data_ptr(),
+            seq_lens=batch.seq_lens.data_ptr(),
+            query_starts=batch.query_starts.data_ptr(),
+            logit_indices=batch.logit_indices.data_ptr(),
+            hidden_indices=indices.data_ptr(),
+            logits=logits.data_ptr(),
+            hidden=hidden.data_ptr(),
         )
         if self._library.pw_forward(self._handle, ctypes.byref(arrays)):
             raise MemoryError(f"no memory for a step of {len(batch.token_ids)} tokens")
-        return logits
+        return logits, hidden
 
-    def _create(self, quantization: str | None, threads: int) -> int:
+    def _create(self, threads: int) -> int:
         config = self.config
         frequencies, scale = inverse_frequencies(config.rope, config.head_dim)
         windows = (ctypes.c_int32 * config.num_layers)(*(window or 0 for window in config.windows))
@@ -107,7 +120,7 @@ class NativeDecoder:
                 head_dim=config.head_dim,
                 vocab=config.vocab_size,
                 threads=threads,
-                format=native.FORMATS[quantization],
+                format=native.FORMATS[self._quantization],
                 norm_eps=config.norm_eps,
                 rope_scale=scale,
                 inverse_frequencies=(ctypes.c_float * len(frequencies))(*frequencies.tolist()),
@@ -145,9 +158,11 @@ class NativeDecoder:
     def _pack_projection(self, layer: int, which: str, weight: Tensor, bias: Tensor | None) -> None:
         bias_at = None if bias is None else bias.data_ptr()
         rows, columns = weight.shape
-        if self._library.pw_set_projection(
-            self._handle, layer, native.PROJECTIONS[which], weight.data_ptr(), bias_at, rows, columns
-        ):
+        # Rounding the vocabulary projection is most of what weight-only int8 would cost: there it stays bfloat16.
+        exact = which == "head" and self._quantization == "int8-weight-only"
+        form = native.FORMATS[None if exact else self._quantization]
+        at = (self._handle, layer, native.PROJECTIONS[which], form)
+        if self._library.pw_set_projection(*at, weight.data_ptr(), bias_at, rows, columns):
             raise MemoryError(f"no memory for the weights of layer {layer}")
 
     def _norm(self, layer: int, which: str, weight: Tensor) -> None:

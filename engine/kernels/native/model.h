@@ -23,7 +23,7 @@ struct Config {
 
 // One step: rows of tokens laid end to end. See engine/batch.py for the meaning of each array.
 struct Batch {
-    int32_t tokens, rows, logit_rows, max_blocks;
+    int32_t tokens, rows, logit_rows, hidden_rows, max_blocks;
     const int64_t* token_ids;
     const int64_t* positions;
     const int64_t* slot_mapping;
@@ -31,7 +31,13 @@ struct Batch {
     const int32_t* seq_lens;
     const int32_t* query_starts;
     const int64_t* logit_indices;
-    float* logits;  // [logit_rows, vocab], written
+    const int64_t* hidden_indices;  // tokens whose final normed states are wanted
+    float* logits;                  // [logit_rows, vocab], written
+    float* hidden;                  // [hidden_rows, hidden], written
+
+    // Tokens that the last layer is computed to the end for.
+    int kept_rows() const { return logit_rows + hidden_rows; }
+    int kept_token(int row) const { return (int)(row < logit_rows ? logit_indices[row] : hidden_indices[row - logit_rows]); }
 };
 
 struct Layer {
@@ -47,8 +53,10 @@ struct Workspace {
     HugeBuffer stream, qkv, query, attention, inner, normed, rotation, quantized, scales, offsets;
     HugeBuffer kept_stream, kept_attention;  // of the tokens whose logits are wanted: the last layer goes on with these
 
-    void reserve(const Config& c, int wanted) {
-        if (wanted <= tokens) return;
+    // Room for a step of `wanted` tokens, of which `kept` (repeated ones counted) go through the whole last layer.
+    void reserve(const Config& c, int wanted, int kept) {
+        if (std::max(wanted, kept) <= tokens) return;
+        wanted = std::max(wanted, kept);
         const size_t n = tokens = wanted;
         const size_t heads_dim = (size_t)c.heads * c.head_dim, kv_dim = (size_t)c.kv_heads * c.head_dim;
         const size_t widest = std::max({(size_t)c.hidden, (size_t)c.inner, heads_dim});

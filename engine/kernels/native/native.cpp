@@ -26,19 +26,6 @@ enum Norm : int32_t { kAttentionNorm, kMlpNorm, kQueryNorm, kKeyNorm, kFinalNorm
 #pragma GCC visibility push(default)
 extern "C" {
 
-// The best library for this processor; only the portable library is asked.
-const char* pw_best_isa() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) return "avx512bf16";
-    if (avx512) return "avx512";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-#endif
-    return "portable";
-}
-
 // Returns null where memory is short.
 void* pw_create(const Config* config) {
     try {
@@ -51,15 +38,17 @@ void* pw_create(const Config* config) {
 void pw_destroy(void* handle) { delete (Handle*)handle; }
 
 // Packs row-major float32 weights [n, k] with an optional bias [n]. gate_up is gate's rows, then up's.
-int32_t pw_set_projection(void* handle, int32_t layer, int32_t which, const float* weight, const float* bias, int32_t n, int32_t k) {
+// A format other than the model's is for a projection worth more precision: kBf16, beside kInt8WeightOnly.
+int32_t pw_set_projection(void* handle, int32_t layer, int32_t which, int32_t format, const float* weight, const float* bias,
+                          int32_t n, int32_t k) {
     Model& model = ((Handle*)handle)->model;
     Linear* linears[] = {&model.layers[layer].qkv, &model.layers[layer].output, &model.layers[layer].gate_up,
                          &model.layers[layer].down, &model.head};
     // 16 columns of gate and the 16 of up that belong to them share a panel, so that they meet in registers.
     auto paired = [n](int column) { return column / kPanel * kLanes + column % kLanes + (column % kPanel < kLanes ? 0 : n / 2); };
     try {
-        if (which == kGateUp) linears[which]->pack(weight, bias, n, k, model.format(), paired);
-        else linears[which]->pack(weight, bias, n, k, model.format(), [](int column) { return column; });
+        if (which == kGateUp) linears[which]->pack(weight, bias, n, k, (Format)format, paired);
+        else linears[which]->pack(weight, bias, n, k, (Format)format, [](int column) { return column; });
     } catch (const std::exception&) {
         return 1;
     }

@@ -16,7 +16,7 @@ struct AttentionTask {
     int part = -1;     // decode of a sequence that is cut into parts: index of the first of the task's results
     bool decode;
     bool writes;       // decode: this task sees the new token, and writes its K and V
-    bool wanted;       // some of its tokens' logits are wanted: without any the last layer leaves it out
+    bool wanted;       // some of its tokens are kept to the end: without any the last layer leaves it out
     int64_t cost;
 };
 
@@ -87,8 +87,9 @@ struct Schedule {
     }
 
     bool any_wanted(int begin, int end) const {
-        return std::any_of(batch.logit_indices, batch.logit_indices + batch.logit_rows,
-                           [=](int64_t token) { return token >= begin && token < end; });
+        for (int row = 0; row < batch.kept_rows(); row++)
+            if (batch.kept_token(row) >= begin && batch.kept_token(row) < end) return true;
+        return false;
     }
 
     // Longest first, dealt out in turn: threads take contiguous shares, so turn the deal into their order.

@@ -15,10 +15,10 @@ class Step {
     void run(const Batch& batch) {
         m_.pool.settle();
         schedule_.build(c_, batch, m_.pool.threads());
-        w_.reserve(c_, batch.tokens);
+        w_.reserve(c_, batch.tokens, batch.kept_rows());
         partials_.resize(std::max(partials_.size(), (size_t)schedule_.parts));
         for (auto& scratch : scratch_) scratch.normed.resize((size_t)kPrivateRows * c_.hidden);
-        m_.pool.run(kPhasesPerLayer * c_.layers + 4, [this](Worker& worker) { walk(worker); });
+        m_.pool.run(kPhasesPerLayer * c_.layers + 6, [this](Worker& worker) { walk(worker); });
     }
 
   private:
@@ -46,13 +46,20 @@ class Step {
             self_attention(worker, i);
             mlp(worker, i, all);
         }
-        // Past its attention, the last layer is only computed for the tokens whose logits are wanted.
-        const Rows kept{b.logit_rows, (float*)w_.kept_stream.data(), &w_.kept_attention};
+        // Past its attention, the last layer is only computed for the tokens of which something is wanted.
+        const Rows kept{b.kept_rows(), (float*)w_.kept_stream.data(), &w_.kept_attention};
         self_attention(worker, c_.layers - 1);
-        if (b.logit_rows == 0) return;
-        worker.phase(b.logit_rows, [&](int row) { keep(row, (int)b.logit_indices[row]); });
+        if (kept.count == 0) return;
+        worker.phase(kept.count, [&](int row) { keep(row, b.kept_token(row)); });
         mlp(worker, c_.layers - 1, kept);
-        normed_linear(worker, m_.head, kept, m_.final_norm, nullptr, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+        if (b.hidden_rows > 0)
+            worker.phase(b.hidden_rows, [&](int row) {
+                rms_norm(kept.stream + (size_t)(b.logit_rows + row) * c_.hidden, m_.final_norm.data(), c_.norm_eps, c_.hidden,
+                         b.hidden + (size_t)row * c_.hidden);
+            });
+        if (b.logit_rows == 0) return;
+        const Rows sampled{b.logit_rows, kept.stream, nullptr};
+        normed_linear(worker, m_.head, sampled, m_.final_norm, nullptr, [&](int row, int panel, f32x16 v0, f32x16 v1) {
             store_logits(b.logits + (size_t)row * c_.vocab, panel, v0, v1);
         });
     }
