@@ -2,8 +2,8 @@
 
     python -m pagewire.bench.quality --model demo --text FILE
 
-The default text, ``data/prose.txt``, is the Gospel of Luke and Ecclesiastes in the King James translation of 1611, whose
-copyright has expired, without verse numbers. Each window of tokens is scored as a prompt of its own.
+The default text, ``data/prose.txt``, is the Gospel of Luke and Ecclesiastes in the King James translation of 1611, in
+the public domain, without verse numbers. Each window of tokens is scored as a prompt of its own.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def run(model_name: str, text: str, limit: int, window_tokens: int) -> Iterator[
     """Name and score of each format, float32 first."""
     files = resolve_model(model_name)
     config = load_config(files)
-    tokenizer = Tokenizer.from_str(describe_model(files, config, "float32", created=0).tokenizer_json)
+    tokenizer = Tokenizer.from_str(describe_model(files, config, torch.float32, created=0).tokenizer_json)
     ids = tokenizer.encode(text, add_special_tokens=False).ids[:limit]
     starts = range(0, len(ids) - window_tokens + 1, window_tokens)
 

@@ -1,0 +1,1 @@
+"""Native CPU code: C++ sources, how they are compiled, and how they are called."""

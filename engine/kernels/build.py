@@ -52,12 +52,12 @@ def isas(machine: str) -> tuple[str, ...]:
 
 
 def library_name(isa: str) -> str:
-    """File name of the library for one instruction set."""
-    return f"_native_{isa}.so"
+    """File name of the library for one instruction set, built from the sources as they are now."""
+    return f"_native_{isa}_{_source_hash()}.so"
 
 
-def source_hash() -> str:
-    """Changes when the sources or the flags do: names the directory of cached builds."""
+def _source_hash() -> str:
+    """Changes when the sources or the flags do, so that an old build is never taken for a new one."""
     digest = hashlib.blake2b(repr((COMMON_FLAGS, ISA_FLAGS)).encode(), digest_size=8)
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_float, c_int32, c_int64, c_uint16, c_void_p
 from pathlib import Path
 from typing import ClassVar
 
-from pagewire.engine.kernels.build import ISA_NEEDS, BuildError, compile_library, library_name, source_hash
+from pagewire.engine.kernels.build import ISA_NEEDS, BuildError, compile_library, library_name
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _find(isa: str) -> Path:
     installed = Path(__file__).parent / library_name(isa)
     if installed.is_file():
         return installed
-    cached = _cache_directory() / source_hash() / library_name(isa)
+    cached = _cache_directory() / installed.name
     if not cached.is_file():
         logger.info("compiling native kernels for %s into %s", isa, cached.parent)
         try:
