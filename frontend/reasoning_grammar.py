@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from pagewire.frontend.grammars import framed
+from pagewire.frontend.grammar_frames import as_regex, framed
 from pagewire.frontend.reasoning import ReasoningTags
 
 
@@ -20,12 +20,7 @@ def _frame(tags: ReasoningTags, special: Mapping[str, int], opened: bool, answer
         thought = rf"thought: /(.|\n)*/ <[{special[tags.close]}]>"
     else:
         # Lazy: it ends with the first closing tag that there is.
-        thought = rf"thought[lazy]: /(.|\n)*{_as_regex(tags.close)}/"
+        thought = rf"thought[lazy]: /(.|\n)*{as_regex(tags.close)}/"
     opening = f"<[{special[tags.open]}]>" if tags.open in special else json.dumps(tags.open)
     start = f"{opening}? thought" if opened else f"({opening} thought)?"
     return f"start: {start} space {answer}\n{thought}\nspace: /\\n{{0,2}}/"
-
-
-def _as_regex(text: str) -> str:
-    """A pattern of just this text, for a notation that ends patterns with a slash."""
-    return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)

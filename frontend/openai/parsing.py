@@ -1,7 +1,7 @@
 """How the answers of a chat request are taken apart, if they are."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -9,13 +9,13 @@ from pagewire.frontend.answers import AnswerParser
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.openai.conversation import Conversation
 from pagewire.frontend.openai.errors import unsupported
-from pagewire.frontend.openai.tools import Mode, ToolUse
+from pagewire.frontend.openai.tools import Mode, Tool, ToolUse
 from pagewire.frontend.reasoning import ReasoningParser, ReasoningTags
 from pagewire.frontend.reasoning_grammar import after_reasoning
 from pagewire.frontend.template import content_text
 from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import ToolFormat, enforceable
-from pagewire.frontend.tools.grammar import call_grammar
+from pagewire.frontend.tools.grammar import call_grammar, text_with_calls
 from pagewire.frontend.tools.parser import ToolParser
 from pagewire.protocol.messages import Sampling
 
@@ -61,12 +61,16 @@ class Parsing:
         return msgspec.structs.replace(sampling, shown_token_ids=tuple(special.values()), grammar=grammar)
 
     def _grammar(self, of_text: str | None, special: Mapping[str, int]) -> str | None:
-        if self.tool_format is None or self.use is None or (self.mode == "auto" and of_text is None):
+        if self.tool_format is None or self.use is None:
             return of_text
-        if self.tool_format.layout is None:
+        layout, tools, max_calls = self.tool_format.layout, self.use.tools, self.use.max_calls
+        if self.mode == "auto" and of_text is None:
+            if layout is None or not self.tool_format.announced or not any(tool.strict for tool in tools):
+                return None
+            return text_with_calls(self.tool_format.markers[0], layout, _as_asked(tools), max_calls, special)
+        if layout is None:
             raise unsupported(f"'tools' in the format '{self.tool_format.name}' exclude an output format.", "tools")
-        otherwise = of_text if self.mode == "auto" else None
-        return call_grammar(self.tool_format.layout, self.use.tools, self.use.max_calls, special, otherwise)
+        return call_grammar(layout, tools, max_calls, special, of_text if self.mode == "auto" else None)
 
 
 def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversation, prompt: str) -> Parsing | None:
@@ -80,6 +84,11 @@ def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversat
         return None
     opened = tags is not None and _opened(tags, conversation, prompt)
     return Parsing(served.tokenizer, tags, opened, tool_format, use if tool_format else None)
+
+
+def _as_asked(tools: Sequence[Tool]) -> list[Tool]:
+    """Tools with the schemas that bind where the model calls by its own choice: those of the strict ones."""
+    return [tool if tool.strict else replace(tool, parameters={}) for tool in tools]
 
 
 def special_markers(markers: tuple[str, ...], tokenizer: Tokenizer) -> dict[str, int]:

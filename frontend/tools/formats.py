@@ -46,7 +46,8 @@ class ToolFormat:
 
     ``read`` makes the reader of one answer, given the names of the tools. ``markers`` are texts that may be special
     tokens of the tokenizer, so that the engine must not hide them. ``layout`` None means that arguments in this format
-    are no JSON, so that enforced calls are written as plain JSON instead.
+    are no JSON, so that enforced calls are written as plain JSON instead. ``announced`` says that calls begin with the
+    first marker, so that text and calls can be told apart while they are generated.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ToolFormat:
     layout: CallLayout | None
     markers: tuple[str, ...] = ()
     new_id: Callable[[], str] = _new_id
+    announced: bool = False
 
 
 _MISTRAL_MARKERS = (mistral.MARKER, mistral.ID_MARKER, mistral.ARGUMENTS_MARKER)
@@ -66,6 +68,7 @@ FORMATS: Mapping[str, ToolFormat] = {
             hermes.read_hermes,
             CallLayout(f'{hermes.OPEN}\n{{"name": "', '", "arguments": ', f"}}\n{hermes.CLOSE}", "\n"),
             (hermes.OPEN, hermes.CLOSE),
+            announced=True,
         ),
         ToolFormat(
             "llama3_json",
@@ -79,6 +82,7 @@ FORMATS: Mapping[str, ToolFormat] = {
             CallLayout('{"name": "', '", "arguments": ', "}", ", ", f"{mistral.MARKER} [", "]"),
             _MISTRAL_MARKERS,
             _new_mistral_id,
+            announced=True,
         ),
         ToolFormat(
             "mistral_args",
@@ -86,6 +90,7 @@ FORMATS: Mapping[str, ToolFormat] = {
             CallLayout(mistral.MARKER, mistral.ARGUMENTS_MARKER, "", ""),
             _MISTRAL_MARKERS,
             _new_mistral_id,
+            announced=True,
         ),
         ToolFormat("pythonic", pythonic.read_pythonic, None, (pythonic.START_TAG, pythonic.END_TAG)),
         ToolFormat("json", unmarked.read_json, _JSON_LAYOUT),

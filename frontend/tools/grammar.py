@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from pagewire.frontend.grammars import framed
+from pagewire.frontend.grammar_frames import as_regex, framed
 from pagewire.frontend.tools.formats import CallLayout
 
 # Models write JSON on one line; left free, small ones fill whole answers with white space.
@@ -37,6 +38,29 @@ def call_grammar(
     if otherwise is None:
         return f"start: calls\n{rules}"
     return framed(lambda other: f"start: calls | {other}\n{rules}", otherwise)
+
+
+def text_with_calls(
+    marker: str, layout: CallLayout, tools: Sequence[CallableTool], max_calls: int | None, special: Mapping[str, int]
+) -> str:
+    """The grammar of any text in which calls of ``tools`` follow their schemas.
+
+    ``marker`` begins the layout and cannot stand in the text without a call.
+    """
+    if layout.opening:
+        inner = replace(layout, opening=layout.opening.removeprefix(marker))
+        most = max_calls
+    else:
+        inner = replace(layout, before=layout.before.removeprefix(marker))
+        most = 1  # for each marker
+    if marker in special:
+        head, tail = rf"head: /(.|\n)*/ <[{special[marker]}]>", r"TAIL: /(.|\n)*/"
+    else:
+        pattern = as_regex(marker)
+        # Lazy: it ends with the first marker that there is.
+        head, tail = rf"head[lazy]: /(.|\n)*{pattern}/", rf"TAIL: /(.|\n)*/ & ~/(.|\n)*{pattern}(.|\n)*/"
+    repeated = "?" if max_calls == 1 else "*"
+    return "\n".join([f"start: (head calls){repeated} TAIL", head, tail, _rules(inner, tools, most, special)])
 
 
 def _rules(layout: CallLayout, tools: Sequence[CallableTool], max_calls: int | None, special: Mapping[str, int]) -> str:

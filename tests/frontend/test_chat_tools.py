@@ -10,7 +10,7 @@ from tests.fake_engine import FakeEngine, Say, Stop, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer
 from tests.toy_tokenizer import CHATML, IM_START
 
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -300,3 +300,13 @@ async def test_a_grammar_binds_after_the_reasoning(start_server: StartServer, en
 async def test_calls_by_the_models_own_choice_need_no_grammar(server: Server, engine: FakeEngine) -> None:
     await server.chat(tools=TOOLS)
     assert sampling_of(engine).grammar is None
+
+
+async def test_strict_tools_bind_the_arguments_even_of_calls_by_the_models_own_choice(
+    server: Server, engine: FakeEngine
+) -> None:
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    await server.chat(tools=[strict])
+    grammar = sampling_of(engine).grammar or ""
+    assert "TAIL" in grammar
+    assert "city" in grammar

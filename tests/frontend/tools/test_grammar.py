@@ -7,7 +7,7 @@ import pytest
 
 from pagewire.frontend.tools.events import CallArguments, CallStart
 from pagewire.frontend.tools.formats import FORMATS, CallLayout, enforceable
-from pagewire.frontend.tools.grammar import call_grammar
+from pagewire.frontend.tools.grammar import call_grammar, text_with_calls
 from pagewire.frontend.tools.parser import ToolParser
 from tests.toy_tokenizer import IM_END, IM_START, tokenizer_json
 
@@ -99,3 +99,21 @@ def test_grammars_around_grammars_do_not_confuse_their_names() -> None:
     outer = call_grammar(layout_of("json"), TOOLS, None, {}, otherwise=inner)
     for written in ("yes", FORCED["hermes"], FORCED["json"]):
         assert accepts(outer, list(written.encode()))
+
+
+@pytest.mark.parametrize("name", ["hermes", "mistral", "mistral_args"])
+def test_calls_within_free_text_follow_their_schemas(name: str) -> None:
+    marker, layout = FORMATS[name].markers[0], layout_of(name)
+    grammar = text_with_calls(marker, layout, TOOLS, None, {})
+    written = FORCED[name]
+    for text in ("", "Hello <there>\n[", written, f"So:\n{written}\nand {written} Done."):
+        assert accepts(grammar, list(text.encode()))
+    assert not accepts(grammar, list(f"{marker} is a marker".encode()))
+    assert not accepts(grammar, list(written.replace('{"city": "Rome"}', "{}").encode()))
+    assert not accepts(text_with_calls(marker, layout, TOOLS, 1, {}), list(f"{written} {written}".encode()))
+
+
+def test_a_marker_that_is_a_special_token_begins_calls_within_free_text() -> None:
+    grammar = text_with_calls("[TOOL_CALLS]", layout_of("mistral_args"), TOOLS, None, {"[TOOL_CALLS]": IM_START})
+    assert accepts(grammar, [*b"[TOOL_CALLS] is text", IM_START, *b"now[ARGS]{}"])
+    assert not accepts(grammar, [*b"So:", IM_START, *b"never[ARGS]{}"])

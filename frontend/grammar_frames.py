@@ -10,3 +10,8 @@ def framed(frame: Callable[[str], str], source: str) -> str:
     # Counting keeps names apart when what is framed is a frame itself.
     name = f"framed_{len(grammars)}"
     return json.dumps({"grammars": [{"lark_grammar": frame(f"@{name}")}, {**grammars[0], "name": name}, *grammars[1:]]})
+
+
+def as_regex(text: str) -> str:
+    """A pattern of just this text, for a notation that ends patterns with a slash."""
+    return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)
