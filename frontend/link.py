@@ -119,23 +119,20 @@ class EngineLink:
     ) -> Generation:
         """Send one request; raises EngineError if the engine is not ready."""
         if self.state is not LinkState.READY:
-            raise EngineError(self._not_ready_error())
+            raise EngineError(_not_ready_error(self.state))
         rid = self._next_rid
         self._next_rid += 1
         generation = Generation(rid, self._abort)
         self._open[rid] = generation
         if not self._send(Generate(rid, tuple(prompt), sampling, priority, salt, embed)):
             del self._open[rid]
-            raise EngineError(self._not_ready_error())
+            # The connection is gone; the monitor will say so in a moment.
+            raise EngineError(_not_ready_error(LinkState.LOST))
         return generation
 
     def _abort(self, rid: int) -> None:
         if self._open.pop(rid, None):
             self._send(Abort(rids=(rid,)))
-
-    def _not_ready_error(self) -> Error:
-        code: ErrorCode = "draining" if self.state is LinkState.DRAINING else "internal"
-        return Error(code, f"No engine is ready: {self.state.value}.", retryable=True)
 
     def _send(self, message: ToEngine) -> bool:
         """Send without waiting; False when no connection can take it."""
@@ -243,3 +240,8 @@ class EngineLink:
                 silent = time.monotonic() - self._last_heard
                 if silent > self._pong_timeout_s and self.state in (LinkState.READY, LinkState.DRAINING):
                     self._lose(LinkState.HUNG)
+
+
+def _not_ready_error(state: LinkState) -> Error:
+    code: ErrorCode = "draining" if state is LinkState.DRAINING else "internal"
+    return Error(code, f"No engine is ready: {state.value}.", retryable=True)
