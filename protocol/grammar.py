@@ -26,5 +26,6 @@ def parser_limits() -> LLParserLimits:
 
 def first_line(message: str) -> str:
     """What a message of the library says, without the pictures of grammar and parser that follow."""
-    lines = [line for line in message.splitlines() if line.strip() and not line.startswith("<")]
-    return lines[0].strip()[:300] if lines else "it cannot be used"
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("<")]
+    reasons = [line for line in lines[1:] if line.startswith("error: ")]
+    return " ".join([*lines[:1], *reasons[:1]])[:300] or "it cannot be used"

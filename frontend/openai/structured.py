@@ -1,0 +1,116 @@
+"""``response_format`` and ``structured_outputs``: what an answer must look like."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pagewire.frontend.grammars.checker import Asked, GrammarChecker
+from pagewire.frontend.grammars.errors import GrammarError
+from pagewire.frontend.grammars.sources import Kind
+from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
+from pagewire.frontend.openai.parse import show
+
+_KINDS: Mapping[str, Kind] = {
+    "json": "json_schema",
+    "json_object": "json_object",
+    "regex": "regex",
+    "choice": "choice",
+    "grammar": "grammar",
+    "structural_tag": "structural_tag",
+}
+
+
+def asked_grammar(response_format: Any, structured_outputs: Any) -> Asked | None:
+    """What a request's fields ask for; None is any text. Raises ApiError naming the field at fault."""
+    asked = None if response_format is None else _of_response_format(response_format)
+    more = None if structured_outputs is None else _of_structured_outputs(structured_outputs)
+    if asked and more:
+        raise invalid("'structured_outputs' cannot be combined with 'response_format'.", "structured_outputs")
+    return asked or more
+
+
+async def checked_grammar(asked: Asked | None, checker: GrammarChecker) -> str | None:
+    """The grammar's source for the engine; raises ApiError naming the place at fault."""
+    if asked is None:
+        return None
+    try:
+        return await checker.source(asked)
+    except GrammarError as error:
+        param = asked.param + error.path
+        raise invalid(f"Invalid value for '{param}': {error.message}.", param) from None
+
+
+def _of_response_format(value: Any) -> Asked | None:
+    if not isinstance(value, dict):
+        raise _wrong_type("response_format", "an object", value)
+    match value.get("type"):
+        case "text":
+            return None
+        case "json_object":
+            return Asked("json_object", None, "response_format")
+        case "json_schema":
+            return Asked("json_schema", _schema_of(value), "response_format.json_schema.schema")
+        case "structural_tag":
+            return Asked("structural_tag", value, "response_format")
+        case None:
+            raise _missing("response_format.type")
+        case other:
+            expected = "one of 'text', 'json_object', 'json_schema' and 'structural_tag'"
+            param = "response_format.type"
+            raise invalid(f"Invalid value for '{param}': expected {expected}, got {show(other)}.", param)
+
+
+def _schema_of(response_format: Mapping[str, Any]) -> Any:
+    described = response_format.get("json_schema")
+    if described is None:
+        raise _missing("response_format.json_schema")
+    if not isinstance(described, dict):
+        raise _wrong_type("response_format.json_schema", "an object", described)
+    if described.get("name") is None:
+        raise _missing("response_format.json_schema.name")
+    if not isinstance(described["name"], str):
+        raise _wrong_type("response_format.json_schema.name", "a string", described["name"])
+    if not isinstance(described.get("strict"), bool | None):
+        raise _wrong_type("response_format.json_schema.strict", "a boolean", described["strict"])
+    if described.get("schema") is None:
+        raise _missing("response_format.json_schema.schema")
+    return described["schema"]
+
+
+def _of_structured_outputs(value: Any) -> Asked | None:
+    if not isinstance(value, dict):
+        raise _wrong_type("structured_outputs", "an object", value)
+    given = {name: entry for name, entry in value.items() if entry is not None and entry is not False}
+    for name in given:
+        if name not in _KINDS:
+            param = f"structured_outputs.{name[:60]}"
+            raise unsupported(f"'{param}': this server does not know this constraint.", param)
+    if len(given) > 1:
+        names = ", ".join(given)
+        raise invalid(f"'structured_outputs' takes one constraint, got {names}.", "structured_outputs")
+    if not given:
+        return None
+    [(name, entry)] = given.items()
+    param = f"structured_outputs.{name}"
+    if name == "json_object" and entry is not True:
+        raise _wrong_type(param, "a boolean", entry)
+    return Asked(_KINDS[name], _decoded(entry, param) if name == "json" else entry, param)
+
+
+def _decoded(schema: Any, param: str) -> Any:
+    """A schema may also come as a string of JSON."""
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return msgspec.json.decode(schema)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise invalid(f"Invalid value for '{param}': it is not valid JSON: {error}.", param) from None
+
+
+def _missing(param: str) -> ApiError:
+    return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def _wrong_type(param: str, expected: str, value: Any) -> ApiError:
+    return invalid(f"Invalid value for '{param}': expected {expected}, got {show(value)}.", param, "invalid_type")
