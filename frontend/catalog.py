@@ -130,7 +130,9 @@ class Catalog:
             tokenizer=Tokenizer(model.tokenizer_json),
             template=template,
             defaults=sampling_defaults(self._config, model.generation_defaults),
-            tool_format=tool_format(self._config.tool_call_parser, template.tool_text if template else None),
+            tool_format=tool_format(
+                self._config.tool_call_parser, template.tool_text if template and template.takes_tools else None
+            ),
             reasoning=reasoning_tags(self._config.reasoning_parser, template.text if template else None),
         )
 

@@ -126,6 +126,11 @@ class ChatTemplate:
         return (self._tool_use or self._default).text
 
     @property
+    def takes_tools(self) -> bool:
+        """Whether the template looks at the tools of a conversation."""
+        return self._tool_use is not None or "tools" in self._default.variables
+
+    @property
     def content_format(self) -> ContentFormat:
         """Whether messages reach the template with content as a string or as a list of parts."""
         return self._default.content_format

@@ -110,10 +110,15 @@ _SIGNS = (
 
 
 def tool_format(value: str, template: str | None) -> ToolFormat | None:
-    """What ``--tool-call-parser`` stands for, given the template for tools; None leaves calls in the text."""
+    """What ``--tool-call-parser`` stands for; None leaves calls in the text.
+
+    ``template`` is the one that shows tools to the model; None if it is ``in_text`` that does.
+    """
     if value == "none":
         return None
-    return recognise(template or "") if value == "auto" else FORMATS[value]
+    if value != "auto":
+        return FORMATS[value]
+    return FORMATS["hermes"] if template is None else recognise(template)
 
 
 def recognise(template: str) -> ToolFormat:

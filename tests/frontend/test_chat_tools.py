@@ -310,3 +310,11 @@ async def test_strict_tools_bind_the_arguments_even_of_calls_by_the_models_own_c
     grammar = sampling_of(engine).grammar or ""
     assert "TAIL" in grammar
     assert "city" in grammar
+
+
+async def test_tools_reach_a_model_whose_template_knows_of_none(start_server: StartServer, engine: FakeEngine) -> None:
+    server = await start_server(chat_template=CHATML)
+    engine.script = say(NOW)
+    _, answer = await server.chat(tools=TOOLS[1:])
+    assert f"<tools>\n{json.dumps(TOOLS[1])}\n</tools>" in prompt_of(engine)
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"

@@ -1,0 +1,75 @@
+"""Tools for models whose chat template knows of none: what they are, and what was called, is written into the messages.
+
+The words and tags are those of the shipped template ``tool_use``, and calls are expected in the format ``hermes``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pagewire.frontend.template import content_text
+from pagewire.frontend.tools.hermes import CLOSE, OPEN
+
+Message = Mapping[str, Any]
+
+_SYSTEM_ROLES = ("system", "developer")
+
+
+def with_tools_in_text(messages: Sequence[Message], tools: Sequence[Any]) -> list[Message]:
+    """Messages without fields and roles for tools that say the same; the caller's are not touched.
+
+    Raises TemplateError for content that is no text.
+    """
+    told: list[Message] = []
+    after_tool = False
+    for index, message in enumerate(messages):
+        content = f"messages[{index}].content"
+        if message["role"] == "tool":
+            result = f"<tool_response>\n{content_text(message.get('content'), content)}\n</tool_response>"
+            if after_tool:
+                # Results of one round of calls share a turn.
+                result = f"{told.pop()['content']}\n{result}"
+            told.append({"role": "user", "content": result})
+        else:
+            told.append(_with_calls_in_text(message, content))
+        after_tool = message["role"] == "tool"
+    instruction = _instruction(tools)
+    if told[0]["role"] in _SYSTEM_ROLES:
+        system = content_text(told[0].get("content"), "messages[0].content")
+        return [{**told[0], "content": f"{system}\n\n{instruction}" if system else instruction}, *told[1:]]
+    return [{"role": "system", "content": instruction}, *told]
+
+
+def _instruction(tools: Sequence[Any]) -> str:
+    signatures = "\n".join(_json(tool) for tool in tools)
+    return (
+        f"You can call functions. Their signatures, one a line:\n<tools>\n{signatures}\n</tools>\n"
+        "To call one, answer with its name and arguments as JSON:\n"
+        f'{OPEN}\n{{"name": "NAME", "arguments": {{}}}}\n{CLOSE}'
+    )
+
+
+def _with_calls_in_text(message: Message, where: str) -> Message:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or not calls:
+        return message
+    text = content_text(message.get("content"), where)
+    written = [f"{OPEN}\n{_json(_call(call))}\n{CLOSE}" for call in calls]
+    return {**message, "content": "\n".join([text, *written] if text else written), "tool_calls": None}
+
+
+def _call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return call
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        # A broken call in the history stays as it was written.
+        with suppress(ValueError):
+            arguments = json.loads(arguments)
+    return {"name": function.get("name"), "arguments": {} if arguments is None else arguments}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
