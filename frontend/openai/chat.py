@@ -5,16 +5,15 @@ from aiohttp import web
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.openai.chat_parsed import ParsedChatShape
-from pagewire.frontend.openai.chat_shape import ChatShape
-from pagewire.frontend.openai.conversation import conversation_of, render
+from pagewire.frontend.openai.chat_prompt import chat_prompt
+from pagewire.frontend.openai.chat_shape import ChatFrame, ChatShape
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.http import read_request
 from pagewire.frontend.openai.params import base_sampling, check_logprobs, fit_length
 from pagewire.frontend.openai.parsing import parsing_of
-from pagewire.frontend.openai.prompts import encode_prompt
-from pagewire.frontend.openai.respond import respond
+from pagewire.frontend.openai.respond import Shape, respond
 from pagewire.frontend.openai.schema import ChatRequest
-from pagewire.frontend.openai.tools import tool_use
+from pagewire.frontend.openai.token_names import NamedByIdShape
 from pagewire.frontend.openai.work import Prompt, plan_work
 from pagewire.frontend.state import FRONTEND
 from pagewire.protocol.messages import Sampling
@@ -27,26 +26,23 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
         chat = await read_request(http, ChatRequest)
         served = await frontend.catalog.find(chat.model)
         base = _sampling(chat, served, frontend.config)
-        use = tool_use(chat.tools, chat.tool_choice, parallel=chat.parallel_tool_calls)
-        conversation = conversation_of(chat.messages, chat, frontend.config, use.shown if use else None)
+        asked = _max_tokens(chat)
 
-        text = await render(conversation, served, frontend.metrics)
-        prompt = await encode_prompt(
-            text, chat.add_special_tokens, served, frontend.metrics, part="messages", param="messages"
-        )
+        prompt = await chat_prompt(chat, served, frontend, asked)
         max_tokens = fit_length(
-            len(prompt), _max_tokens(chat), served.defaults.max_tokens, served, part="messages", param="messages"
+            len(prompt.ids), asked, served.defaults.max_tokens, served, part="messages", param="messages"
         )
 
-        role = conversation.answer_role(frontend.config.response_role)
-        echo = conversation.echoed(role) if chat.echo else ""
-        parsing = parsing_of(served, use, conversation, text)
+        role = prompt.conversation.answer_role(frontend.config.response_role)
+        frame = ChatFrame(chat, served.name, role, prompt.conversation.echoed(role) if chat.echo else "", prompt.ids)
+        parsing = parsing_of(served, prompt.use, prompt.conversation, prompt.text)
+        jobs = [Prompt(prompt.ids, max_tokens)]
         if parsing is None:
-            work = plan_work(http, served, chat, base, [Prompt(prompt, max_tokens)])
-            return await respond(http, frontend, work, ChatShape(chat, served.name, role, echo))
-        shape = ParsedChatShape(chat, served.name, role, echo, parsing)
-        work = plan_work(http, served, chat, parsing.bind(base), [Prompt(prompt, max_tokens)], shape.reasoning_tokens)
-        return await respond(http, frontend, work, shape)
+            work = plan_work(http, served, chat, base, jobs)
+            return await respond(http, frontend, work, _named(ChatShape(frame), chat))
+        shape = ParsedChatShape(frame, parsing)
+        work = plan_work(http, served, chat, parsing.bind(base), jobs, shape.reasoning_tokens)
+        return await respond(http, frontend, work, _named(shape, chat))
 
 
 def _sampling(chat: ChatRequest, served: ServedModel, config: FrontendConfig) -> Sampling:
@@ -56,6 +52,10 @@ def _sampling(chat: ChatRequest, served: ServedModel, config: FrontendConfig) ->
     check_logprobs(chat.top_logprobs, "top_logprobs", served)
     logprobs = chat.top_logprobs if chat.logprobs else None
     return base_sampling(chat, served, config, logprobs=logprobs, prompt_logprobs=chat.prompt_logprobs)
+
+
+def _named(shape: Shape, chat: ChatRequest) -> Shape:
+    return NamedByIdShape(shape) if chat.return_tokens_as_token_ids else shape
 
 
 def _max_tokens(chat: ChatRequest) -> int | None:

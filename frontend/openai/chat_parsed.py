@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pagewire.frontend.answers import AnswerParser
-from pagewire.frontend.openai.chat_shape import ChatShape
+from pagewire.frontend.openai.chat_shape import ChatFrame, ChatShape
 from pagewire.frontend.openai.choices import Collected
 from pagewire.frontend.openai.logprobs import chat_logprobs
 from pagewire.frontend.openai.parsing import Parsing
-from pagewire.frontend.openai.schema import ChatRequest
 from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.tools.events import CallArguments, CallStart, Event, Reasoning, Text
 from pagewire.protocol.messages import Delta, Finish
@@ -17,11 +16,11 @@ from pagewire.protocol.messages import Delta, Finish
 class ParsedChatShape(ChatShape):
     """The shape of answers that are taken apart. The joined chunks of a stream say the same as the plain answer."""
 
-    def __init__(self, chat: ChatRequest, model: str, role: str, echo: str, parsing: Parsing):
-        """``role`` and ``echo`` as for ``ChatShape``."""
-        super().__init__(chat, model, role, echo)
+    def __init__(self, frame: ChatFrame, parsing: Parsing):
+        """``parsing`` says what to look for."""
+        super().__init__(frame)
         self._mode = parsing.mode
-        self._parsers = [parsing.new_parser() for _ in range(chat.n)]
+        self._parsers = [parsing.new_parser() for _ in range(frame.chat.n)]
         self.reasoning_tokens = self._reasoning_tokens if parsing.tags else None
 
     def pieces(self, index: int, delta: Delta) -> Sequence[bytes]:
@@ -34,6 +33,9 @@ class ParsedChatShape(ChatShape):
         if self._chat.logprobs and delta.logprobs:
             choices = choices or [_chunk(index, {})]
             choices[0]["logprobs"] = chat_logprobs(delta.logprobs, self._chat.top_logprobs)
+        if self._chat.return_token_ids and delta.ids:
+            choices = choices or [_chunk(index, {})]
+            choices[0]["token_ids"] = delta.ids
         if delta.finish:
             choices.append({**_chunk(index, {}), **self._ending(parser, delta.finish)})
         return [encode(choice) for choice in choices]

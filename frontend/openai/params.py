@@ -1,7 +1,6 @@
 """From a request's fields to the engine's ``Sampling``: limits of server and model, defaults, lengths, seeds."""
 
 import secrets
-from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -10,12 +9,18 @@ from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.openai.errors import ApiError, invalid
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.schema import SamplingFields
+from pagewire.frontend.openai.token_limits import (
+    allowed_ids,
+    bad_word_ids,
+    checked_stop_ids,
+    logit_bias_ids,
+    special_stops,
+    stop_strings,
+)
 from pagewire.protocol.messages import Sampling
 
 # Below this, dividing logits by the temperature says no more than taking the largest.
 GREEDY_TEMPERATURE = 1e-5
-# Longer ones would make the engine hold back text, and compare, for no use.
-MAX_STOP_CHARS = 1024
 _SEED_MASK = 2**63 - 1
 
 
@@ -39,6 +44,9 @@ def base_sampling(
         raise invalid("'prompt_logprobs' is not available when 'stream' is true.", "prompt_logprobs")
     check_logprobs(fields.prompt_logprobs, "prompt_logprobs", served)
     defaults = served.defaults
+    stop = stop_strings(fields.stop, config.max_stop)
+    stop_ids = checked_stop_ids(fields.stop_token_ids, config.max_stop, served.model.vocab_size)
+    allowed = allowed_ids(fields, served.model.vocab_size)
     temperature = _given(fields.temperature, defaults.temperature)
     return Sampling(
         max_tokens=0,
@@ -50,14 +58,16 @@ def base_sampling(
         presence_penalty=_given(fields.presence_penalty, defaults.presence_penalty),
         frequency_penalty=_given(fields.frequency_penalty, defaults.frequency_penalty),
         repetition_penalty=_given(fields.repetition_penalty, defaults.repetition_penalty),
-        logit_bias=_logit_bias(fields.logit_bias, served.model.vocab_size),
+        logit_bias=logit_bias_ids(fields.logit_bias, served.model.vocab_size),
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
-        stop=_stop_strings(fields.stop, config.max_stop),
-        stop_token_ids=_stop_token_ids(fields.stop_token_ids, config.max_stop, served.model.vocab_size),
+        stop=stop,
+        stop_token_ids=(*stop_ids, *special_stops(stop, served.tokenizer)) if fields.skip_special_tokens else stop_ids,
         include_stop=fields.include_stop_str_in_output,
         ignore_eos=fields.ignore_eos,
         skip_special_tokens=fields.skip_special_tokens,
+        allowed_token_ids=allowed,
+        bad_words=bad_word_ids(fields.bad_words, allowed, served.tokenizer),
     )
 
 
@@ -110,17 +120,6 @@ def for_choices(base: Sampling, max_tokens: int, seed: int | None, n: int) -> li
     ]
 
 
-def check_token_ids(ids: Sequence[int], param: str, vocab_size: int) -> None:
-    """Raise ApiError naming the first id that the model does not know."""
-    for position, token in enumerate(ids):
-        if not 0 <= token < vocab_size:
-            where = f"{param}[{position}]"
-            raise invalid(
-                f"Invalid value for '{where}': expected a token id from 0 to {vocab_size - 1}, got {show(token)}.",
-                where,
-            )
-
-
 def _given(value: float | None, default: float) -> float:
     return default if value is None else value
 
@@ -129,36 +128,3 @@ def _top_k(value: int | None, default: int, vocab_size: int) -> int:
     """0 means off for the engine; -1, and any number that excludes no token, are other ways to say it."""
     top_k = default if value is None else value
     return 0 if top_k < 0 or top_k >= vocab_size else top_k
-
-
-def _logit_bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
-    checked = {}
-    for key, value in bias.items():
-        token = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else -1
-        if not 0 <= token < vocab_size:
-            expected = f"token ids from 0 to {vocab_size - 1} as keys"
-            raise invalid(f"Invalid value for 'logit_bias': expected {expected}, got {show(key)}.", "logit_bias")
-        checked[token] = value
-    return checked
-
-
-def _stop_strings(stop: str | list[str], limit: int) -> tuple[str, ...]:
-    strings = (stop,) if isinstance(stop, str) else tuple(stop)
-    if len(strings) > limit:
-        raise invalid(f"Invalid value for 'stop': expected at most {limit} strings, got {len(strings)}.", "stop")
-    for position, string in enumerate(strings):
-        param = "stop" if isinstance(stop, str) else f"stop[{position}]"
-        if not 1 <= len(string) <= MAX_STOP_CHARS:
-            raise invalid(
-                f"Invalid value for '{param}': expected 1 to {MAX_STOP_CHARS} characters, got {len(string)}.", param
-            )
-    return strings
-
-
-def _stop_token_ids(ids: Sequence[int], limit: int, vocab_size: int) -> tuple[int, ...]:
-    if len(ids) > limit:
-        raise invalid(
-            f"Invalid value for 'stop_token_ids': expected at most {limit} ids, got {len(ids)}.", "stop_token_ids"
-        )
-    check_token_ids(ids, "stop_token_ids", vocab_size)
-    return tuple(ids)

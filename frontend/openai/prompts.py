@@ -7,8 +7,9 @@ from typing import Any
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import invalid
-from pagewire.frontend.openai.params import check_token_ids, too_long
+from pagewire.frontend.openai.params import too_long
 from pagewire.frontend.openai.parse import show
+from pagewire.frontend.openai.token_limits import check_token_ids
 
 
 async def encode_prompt(

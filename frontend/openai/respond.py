@@ -22,6 +22,10 @@ class Shape(Protocol):
         """The fields around the choices: id, object, created, model."""
         ...
 
+    def heading(self) -> dict[str, Any]:
+        """More fields of a stream's first chunk; if there are any, ``opening`` must not be empty."""
+        ...
+
     def opening(self) -> Iterable[bytes]:
         """What a stream sends of its choices before anything is generated."""
         ...
@@ -85,7 +89,11 @@ class _Streaming:
 
     async def run(self, choices: Choices) -> None:
         """Stream until every choice has finished."""
-        await self._send(self._shape.opening())
+        opening = list(self._shape.opening())
+        if heading := self._shape.heading():
+            usage = {"usage": None} if self._usage_at_end else {}
+            await self._response.write(self._frame.with_fields(opening.pop(0), heading | usage))
+        await self._send(opening)
         waiting = True
         while not choices.finished:
             # Comments go out only while nothing was generated: a client may trip over one before the usage chunk.

@@ -55,9 +55,19 @@ class SamplingFields(Struct, kw_only=True, frozen=True):
     priority: Int32 = 0
     cache_salt: Annotated[str, Meta(max_length=1024)] = ""
     timeout: Annotated[float, Meta(gt=0)] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] = []
 
 
-class ChatRequest(SamplingFields, kw_only=True, frozen=True):
+class ChoicesFields(SamplingFields, kw_only=True, frozen=True):
+    """What the two endpoints that answer with a list of choices have in common."""
+
+    truncate_prompt_tokens: Truncation | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+
+
+class ChatRequest(ChoicesFields, kw_only=True, frozen=True):
     """``POST /v1/chat/completions``. Messages are free objects: their further fields belong to the template."""
 
     messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
@@ -76,10 +86,12 @@ class ChatRequest(SamplingFields, kw_only=True, frozen=True):
     parallel_tool_calls: bool = True
 
 
-class CompletionRequest(SamplingFields, kw_only=True, frozen=True):
+class CompletionRequest(ChoicesFields, kw_only=True, frozen=True):
     """``POST /v1/completions``. ``prompt`` is a string, a list of strings, token ids, or a list of those."""
 
     prompt: Any
+    suffix: str | None = None
+    best_of: Count | None = None
     logprobs: Count | None = None
     echo: bool = False
     add_special_tokens: bool = True

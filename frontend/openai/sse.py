@@ -19,6 +19,11 @@ def error_event(error: ApiError) -> bytes:
     return b"data: " + error.body() + b"\n\n"
 
 
+def typed_event(fields: dict[str, Any]) -> bytes:
+    """An event that is named by its ``type``, as those APIs have that send several kinds of events."""
+    return b"event: %b\ndata: %b\n\n" % (fields["type"].encode(), encode(fields))
+
+
 class ChunkFrame:
     """What is the same around the choice of every chunk of one response, encoded once.
 
@@ -33,4 +38,8 @@ class ChunkFrame:
 
     def with_usage(self, choice: bytes, usage: dict[str, Any]) -> bytes:
         """A chunk that carries usage; ``choice`` may be empty."""
-        return self.head + choice + b'],"usage":' + encode(usage) + b"}\n\n"
+        return self.with_fields(choice, {"usage": usage})
+
+    def with_fields(self, choice: bytes, fields: dict[str, Any]) -> bytes:
+        """A chunk with more fields, at least one, than all the others have."""
+        return self.head + choice + b"]," + encode(fields)[1:] + b"\n\n"

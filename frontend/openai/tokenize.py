@@ -5,9 +5,9 @@ from aiohttp import web
 from pagewire.frontend.openai.conversation import conversation_of, render
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.http import read_request
-from pagewire.frontend.openai.params import check_token_ids
 from pagewire.frontend.openai.schema import DetokenizeRequest, TokenizeRequest
 from pagewire.frontend.openai.sse import encode
+from pagewire.frontend.openai.token_limits import check_token_ids
 from pagewire.frontend.openai.tools import tool_use
 from pagewire.frontend.state import FRONTEND
 

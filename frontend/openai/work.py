@@ -30,7 +30,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A request ready to run: choice ``i`` is ``jobs[i]`` and belongs to prompt ``i // n``."""
+    """A request ready to run: job ``i`` belongs to prompt ``i // per_prompt``."""
 
     fields: SamplingFields
     target: EngineModel
@@ -54,12 +54,18 @@ def plan_work(
     base: Sampling,
     prompts: Sequence[Prompt],
     reasoning_tokens: Callable[[], int] | None = None,
+    *,
+    per_prompt: int | None = None,
 ) -> Work:
-    """Make ``n`` jobs for each prompt, which differ in their seeds only; ``reasoning_tokens`` is for the usage."""
+    """Make ``per_prompt`` jobs (default ``n``) for each prompt, which differ in their seeds only.
+
+    ``reasoning_tokens`` is for the usage.
+    """
+    per_prompt = per_prompt or fields.n
     jobs = [
         Job(prompt.ids, sampling, fields.priority, fields.cache_salt)
         for prompt in prompts
-        for sampling in for_choices(base, prompt.max_tokens, fields.seed, fields.n)
+        for sampling in for_choices(base, prompt.max_tokens, fields.seed, per_prompt)
     ]
     frontend = http.app[FRONTEND]
     if frontend.config.log_requests == "full":
@@ -72,6 +78,6 @@ def plan_work(
         fields=fields,
         target=served.engine_model,
         jobs=jobs,
-        usage=UsageCounter([len(prompt.ids) for prompt in prompts], fields.n, reasoning_tokens),
+        usage=UsageCounter([len(prompt.ids) for prompt in prompts], per_prompt, reasoning_tokens),
         progress=Progress(metrics, http[ARRIVED], len(jobs)),
     )
