@@ -12,11 +12,9 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from pagewire.engine.sequence import Key
 from pagewire.engine.vocabulary import Vocabulary
-from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS, first_line, parser_limits
+from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS, compiler_pool, first_line, parser_limits
 from pagewire.protocol.messages import Error
 
-# Compiling takes milliseconds, rarely more; two threads keep one slow grammar from delaying all others.
-_THREADS = 2
 # A compiled grammar keeps what was found out while it was used: kilobytes as a rule, megabytes at worst.
 _MAX_KEPT = 64
 
@@ -72,7 +70,7 @@ class GrammarCompiler:
 
     def _submit(self, source: str) -> Future[LLMatcher]:
         if self._pool is None or self._tokenizer is None:
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
+            self._pool = compiler_pool()
             self._tokenizer = self._pool.submit(
                 _make_tokenizer, self._vocabulary, self._vocab_size, self._eos_token_ids
             )

@@ -11,9 +11,9 @@ import msgspec
 
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.sources import Kind, grammar_source
+from pagewire.protocol.grammar import compiler_pool
 
 MAX_SECONDS = 5.0
-_THREADS = 2
 _MAX_KEPT = 256
 
 
@@ -32,7 +32,7 @@ class GrammarChecker:
     def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
         """A grammar that takes longer than ``max_seconds`` to check is refused."""
         self._max_seconds = max_seconds
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
+        self._pool: ThreadPoolExecutor | None = None
         self._known: OrderedDict[bytes, str | GrammarError] = OrderedDict()
 
     async def source(self, asked: Asked) -> str:
@@ -50,9 +50,12 @@ class GrammarChecker:
 
     def close(self) -> None:
         """Let no further checks begin."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _check(self, asked: Asked) -> str | GrammarError:
+        if self._pool is None:
+            self._pool = compiler_pool()
         checking = asyncio.get_running_loop().run_in_executor(self._pool, grammar_source, asked.kind, asked.value)
         try:
             return await asyncio.wait_for(checking, self._max_seconds)
