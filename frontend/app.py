@@ -75,3 +75,4 @@ async def _stop(app: web.Application) -> None:
     """Runs before connections are closed: streams still open get to say why they end."""
     app[_WATCHER].cancel()
     app[FRONTEND].pool.close()
+    app[FRONTEND].grammars.close()

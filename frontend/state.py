@@ -9,6 +9,7 @@ from aiohttp import web
 from pagewire.frontend.auth import Keys
 from pagewire.frontend.catalog import Catalog
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.grammars.checker import GrammarChecker
 from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import overloaded, unavailable
 from pagewire.frontend.pool import EnginePool
@@ -24,6 +25,7 @@ class Frontend:
         self.catalog = catalog
         self.keys = keys
         self.metrics = metrics
+        self.grammars = GrammarChecker()
         self.draining = False
         self.inflight = 0
         # Set while no request is open.

@@ -13,6 +13,7 @@ from pagewire.frontend.openai.params import base_sampling, check_logprobs, fit_l
 from pagewire.frontend.openai.parsing import parsing_of
 from pagewire.frontend.openai.respond import Shape, respond
 from pagewire.frontend.openai.schema import ChatRequest
+from pagewire.frontend.openai.structured import constrained
 from pagewire.frontend.openai.token_names import NamedByIdShape
 from pagewire.frontend.openai.work import Prompt, plan_work
 from pagewire.frontend.state import FRONTEND
@@ -25,7 +26,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     with frontend.admitted():
         chat = await read_request(http, ChatRequest)
         served = await frontend.catalog.find(chat.model)
-        base = _sampling(chat, served, frontend.config)
+        base = await constrained(_sampling(chat, served, frontend.config), chat, frontend.grammars)
         asked = _max_tokens(chat)
 
         prompt = await chat_prompt(chat, served, frontend, asked)

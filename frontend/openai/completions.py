@@ -12,6 +12,7 @@ from pagewire.frontend.openai.http import read_request
 from pagewire.frontend.openai.params import base_sampling, check_logprobs, fit_length
 from pagewire.frontend.openai.respond import Shape, respond
 from pagewire.frontend.openai.schema import CompletionRequest
+from pagewire.frontend.openai.structured import constrained
 from pagewire.frontend.openai.token_names import NamedByIdShape
 from pagewire.frontend.openai.work import Prompt, plan_work
 from pagewire.frontend.state import FRONTEND
@@ -28,6 +29,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
         served = await frontend.catalog.find(completion.model)
         generated = generated_choices(completion, frontend.config)
         base = _sampling(completion, generated, served, frontend.config)
+        base = await constrained(base, completion, frontend.grammars)
 
         given = await completion_prompts(completion, served, frontend)
         _check_choices(generated, len(given), frontend.config)

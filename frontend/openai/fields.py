@@ -37,10 +37,6 @@ def _no_choice(value: Any, body: Body) -> bool:
     return value in ("none", "auto")
 
 
-def _plain_text(value: Any, body: Body) -> bool:
-    return bool(value == {"type": "text"})
-
-
 def _same_as_n(value: Any, body: Body) -> bool:
     n = body.get("n")
     return type(value) is int and value == (1 if n is None else n)
@@ -57,8 +53,6 @@ class Refused:
 REFUSED: Mapping[str, Refused] = {
     "functions": Refused("function calling", _functions_unused),
     "function_call": Refused("function calling", _no_choice),
-    "response_format": Refused("an output format other than text", _plain_text),
-    "structured_outputs": Refused("constrained output", _empty),
     "guided_json": Refused("constrained output"),
     "guided_regex": Refused("constrained output", _empty),
     "guided_choice": Refused("constrained output", _empty),

@@ -51,6 +51,8 @@ class SamplingFields(Struct, kw_only=True, frozen=True):
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
     prompt_logprobs: Count | None = None
     priority: Int32 = 0
     cache_salt: Annotated[str, Meta(max_length=1024)] = ""

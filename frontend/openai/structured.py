@@ -10,6 +10,8 @@ from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.sources import Kind
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
 from pagewire.frontend.openai.parse import show
+from pagewire.frontend.openai.schema import SamplingFields
+from pagewire.protocol.messages import Sampling
 
 _KINDS: Mapping[str, Kind] = {
     "json": "json_schema",
@@ -30,10 +32,13 @@ def asked_grammar(response_format: Any, structured_outputs: Any) -> Asked | None
     return asked or more
 
 
-async def checked_grammar(asked: Asked | None, checker: GrammarChecker) -> str | None:
-    """The grammar's source for the engine; raises ApiError naming the place at fault."""
-    if asked is None:
-        return None
+async def constrained(sampling: Sampling, fields: SamplingFields, checker: GrammarChecker) -> Sampling:
+    """``sampling`` with the grammar that a request asks for, if any; raises ApiError naming the place at fault."""
+    asked = asked_grammar(fields.response_format, fields.structured_outputs)
+    return sampling if asked is None else msgspec.structs.replace(sampling, grammar=await _source(asked, checker))
+
+
+async def _source(asked: Asked, checker: GrammarChecker) -> str:
     try:
         return await checker.source(asked)
     except GrammarError as error:
