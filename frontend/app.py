@@ -5,6 +5,8 @@ import asyncio
 from aiohttp import web
 
 from pagewire.frontend import status
+from pagewire.frontend.anthropic.errors import answer_in_anthropic_shape
+from pagewire.frontend.anthropic.messages import count_tokens, create_message
 from pagewire.frontend.auth import Keys
 from pagewire.frontend.catalog import Catalog
 from pagewire.frontend.config import FrontendConfig
@@ -14,8 +16,18 @@ from pagewire.frontend.openai.chat import chat_completions
 from pagewire.frontend.openai.completions import completions
 from pagewire.frontend.openai.embeddings import embeddings
 from pagewire.frontend.openai.models import list_models, retrieve_model
+from pagewire.frontend.openai.render import render_chat, render_completions
 from pagewire.frontend.openai.tokenize import detokenize, tokenize
 from pagewire.frontend.pool import EnginePool
+from pagewire.frontend.responses.create import create_response
+from pagewire.frontend.responses.store import ResponseStore
+from pagewire.frontend.responses.stored import (
+    RESPONSES,
+    cancel_response,
+    delete_response,
+    list_input_items,
+    retrieve_response,
+)
 from pagewire.frontend.state import FRONTEND, Frontend
 from pagewire.frontend.templates.source import TemplateText
 
@@ -34,11 +46,18 @@ def make_app(
         open_handlers.add(status.metrics)
     app = web.Application(
         client_max_size=config.max_body_size,
-        middlewares=[observe, answer_errors, answer_preflight, check_keys(frozenset(open_handlers))],
+        middlewares=[
+            observe,
+            answer_errors,
+            answer_in_anthropic_shape(config.root_path.rstrip("/")),
+            answer_preflight,
+            check_keys(frozenset(open_handlers)),
+        ],
     )
     served_name = config.served_model_name[0] if config.served_model_name else None
     metrics = Metrics(pool, config.metrics_prefix, status.version_string(), served_name)
     app[FRONTEND] = Frontend(config, pool, Catalog(config, pool, supplied_template), keys, metrics)
+    app[RESPONSES] = ResponseStore(config.max_stored_responses, config.response_store_size)
     app.router.add_routes(_routes(config))
     app.on_response_prepare.append(add_headers)
     app.on_startup.append(_start)
@@ -51,7 +70,16 @@ def _routes(config: FrontendConfig) -> list[web.RouteDef]:
     routes = [
         web.post(f"{prefix}/v1/chat/completions", chat_completions),
         web.post(f"{prefix}/v1/completions", completions),
+        web.post(f"{prefix}/v1/chat/completions/render", render_chat),
+        web.post(f"{prefix}/v1/completions/render", render_completions),
         web.post(f"{prefix}/v1/embeddings", embeddings),
+        web.post(f"{prefix}/v1/responses", create_response),
+        web.get(f"{prefix}/v1/responses/{{id}}", retrieve_response),
+        web.delete(f"{prefix}/v1/responses/{{id}}", delete_response),
+        web.post(f"{prefix}/v1/responses/{{id}}/cancel", cancel_response),
+        web.get(f"{prefix}/v1/responses/{{id}}/input_items", list_input_items),
+        web.post(f"{prefix}/v1/messages", create_message),
+        web.post(f"{prefix}/v1/messages/count_tokens", count_tokens),
         web.get(f"{prefix}/v1/models", list_models),
         web.get(f"{prefix}/v1/models/{{name:.+}}", retrieve_model),
         web.post(f"{prefix}/tokenize", tokenize),

@@ -156,6 +156,12 @@ class FrontendConfig:
     max_prompts: int = option(integer(1), 64, group=_LIMITS, help="prompts per completions request")
     max_embedding_inputs: int = option(integer(1), 2048, group=_LIMITS, help="inputs per embeddings request")
     max_stop: int = option(integer(0), 16, group=_LIMITS, help="stop strings per request")
+    max_stored_responses: int = option(
+        integer(0), 1000, group=_LIMITS, help="responses kept for previous_response_id; 0 stores none"
+    )
+    response_store_size: int = option(
+        size(), 64 * 1024**2, group=_LIMITS, help="bytes of all stored responses", shown_default="64M"
+    )
     request_timeout: float | None = option(
         seconds(0.001), None, group=_LIMITS, help="longest time for a request as a whole", shown_default="none"
     )

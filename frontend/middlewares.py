@@ -85,7 +85,9 @@ def check_keys(open_handlers: frozenset[Handler]) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         keys = request.app[FRONTEND].keys
         if keys and request.match_info.handler not in open_handlers:
-            request[KEY_NAME] = keys.find(request.headers.get("Authorization"))
+            # Anthropic's clients have a header of their own for the key.
+            anthropic = f"Bearer {request.headers.get('x-api-key', '')}"
+            request[KEY_NAME] = keys.find(request.headers.get("Authorization")) or keys.find(anthropic)
             if request[KEY_NAME] is None:
                 raise ApiError(
                     401,

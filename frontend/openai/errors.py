@@ -1,6 +1,7 @@
 """Errors as OpenAI's clients know them: one object, one table from our error kinds to status and type."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -89,6 +90,18 @@ def timed_out(seconds: float) -> ApiError:
     """The time limit of the request passed, as it would again: 504."""
     message = f"The request took longer than its limit of {seconds:g} s."
     return ApiError(504, message, kind="server_error", code="timeout", headers=_NO_RETRY)
+
+
+@contextmanager
+def worded(words: Mapping[str, str]) -> Iterator[None]:
+    """Let the ApiErrors of a block name fields as another API does: each key is replaced by its value, in order."""
+    try:
+        yield
+    except ApiError as error:
+        for old, new in words.items():
+            error.message = error.message.replace(old, new)
+            error.param = error.param.replace(old, new) if error.param else error.param
+        raise
 
 
 def from_engine(error: Error) -> ApiError:

@@ -126,7 +126,9 @@ class TurnDelivery:
         while not choices.finished:
             deltas += await self._next(choices, None)
         self._writer.begin()
-        self._write(merge(deltas))
+        # Which log-probabilities belong to which part of the answer shows only token by token.
+        for delta in deltas if deltas[0].logprobs is not None else [merge(deltas)]:
+            self._write(delta)
         return web.Response(body=encode(self._writer.document()), content_type="application/json")
 
     async def stream(self, choices: Choices, response: web.StreamResponse) -> None:

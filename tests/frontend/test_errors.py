@@ -25,7 +25,7 @@ def check_error(answer: Any) -> dict[str, Any]:
     [
         ("GET", "/", 404),
         ("GET", "/v1/no-such-thing", 404),
-        ("POST", "/v1/responses", 404),
+        ("POST", "/v1/no-such-thing", 404),
         ("GET", "//v1/models", 404),
         ("GET", "/v1/models/", 404),
         ("GET", "/v1/models/unknown", 404),

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: items in, items out, with answers that can be continued by id."""
