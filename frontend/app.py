@@ -17,6 +17,7 @@ from pagewire.frontend.openai.completions import completions
 from pagewire.frontend.openai.embeddings import embeddings
 from pagewire.frontend.openai.models import list_models, retrieve_model
 from pagewire.frontend.openai.render import render_chat, render_completions
+from pagewire.frontend.openai.render import render_chat, render_completions
 from pagewire.frontend.openai.tokenize import detokenize, tokenize
 from pagewire.frontend.pool import EnginePool
 from pagewire.frontend.responses.create import create_response
@@ -70,6 +71,8 @@ def _routes(config: FrontendConfig) -> list[web.RouteDef]:
     routes = [
         web.post(f"{prefix}/v1/chat/completions", chat_completions),
         web.post(f"{prefix}/v1/completions", completions),
+        web.post(f"{prefix}/v1/chat/completions/render", render_chat),
+        web.post(f"{prefix}/v1/completions/render", render_completions),
         web.post(f"{prefix}/v1/chat/completions/render", render_chat),
         web.post(f"{prefix}/v1/completions/render", render_completions),
         web.post(f"{prefix}/v1/embeddings", embeddings),
