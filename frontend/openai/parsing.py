@@ -1,14 +1,16 @@
 """How the answers of a chat request are taken apart, if they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from pagewire.frontend.answers import AnswerParser
 from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.grammars.errors import GrammarError
+from pagewire.frontend.grammars.json_schema import enforceable_schema
 from pagewire.frontend.openai.conversation import Conversation
-from pagewire.frontend.openai.errors import unsupported
+from pagewire.frontend.openai.errors import invalid, unsupported
 from pagewire.frontend.openai.tools import Mode, Tool, ToolUse
 from pagewire.frontend.reasoning import ReasoningParser, ReasoningTags
 from pagewire.frontend.reasoning_grammar import after_reasoning
@@ -67,10 +69,12 @@ class Parsing:
         if self.mode == "auto" and of_text is None:
             if layout is None or not self.tool_format.announced or not any(tool.strict for tool in tools):
                 return None
-            return text_with_calls(self.tool_format.markers[0], layout, _as_asked(tools), max_calls, special)
+            bound = [_bound(tool) if tool.strict else replace(tool, parameters={}) for tool in tools]
+            return text_with_calls(self.tool_format.markers[0], layout, bound, max_calls, special)
         if layout is None:
             raise unsupported(f"'tools' in the format '{self.tool_format.name}' exclude an output format.", "tools")
-        return call_grammar(layout, tools, max_calls, special, of_text if self.mode == "auto" else None)
+        otherwise = of_text if self.mode == "auto" else None
+        return call_grammar(layout, [_bound(tool) for tool in tools], max_calls, special, otherwise)
 
 
 def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversation, prompt: str) -> Parsing | None:
@@ -86,9 +90,13 @@ def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversat
     return Parsing(served.tokenizer, tags, opened, tool_format, use if tool_format else None)
 
 
-def _as_asked(tools: Sequence[Tool]) -> list[Tool]:
-    """Tools with the schemas that bind where the model calls by its own choice: those of the strict ones."""
-    return [tool if tool.strict else replace(tool, parameters={}) for tool in tools]
+def _bound(tool: Tool) -> Tool:
+    """A tool with its schema as a grammar enforces it; raises ApiError naming what none can enforce."""
+    try:
+        return replace(tool, parameters=enforceable_schema(tool.parameters))
+    except GrammarError as error:
+        where = tool.where + error.path
+        raise invalid(f"Invalid value for '{where}': {error.message}.", where) from None
 
 
 def special_markers(markers: tuple[str, ...], tokenizer: Tokenizer) -> dict[str, int]:

@@ -17,13 +17,14 @@ Mode = Literal["auto", "required", "named"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call; ``parameters`` is the JSON Schema of its arguments.
+    """A function that the model may call; ``parameters`` is the JSON Schema of its arguments, ``where`` its place.
 
     ``strict`` asks for arguments that follow the schema even where the model calls by its own choice.
     """
 
     name: str
     parameters: Mapping[str, Any]
+    where: str
     strict: bool = False
 
 
@@ -96,6 +97,7 @@ def _check_tool(tool: Any, where: str) -> Tool:
     return Tool(
         _check_name(function.get("name"), f"{where}.name"),
         _typed(function, "parameters", Mapping, "an object", where) or {"type": "object", "properties": {}},
+        f"{where}.parameters",
         bool(_typed(function, "strict", bool, "a boolean", where)),
     )
 

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import openai
 import pytest
 
 from tests.e2e.programs import Deployment, Frontend
@@ -63,9 +62,3 @@ def test_a_call_cut_by_max_tokens_finishes_with_length(frontend: Frontend) -> No
         for limit in (5, 40, 44):
             choice = client.chat.completions.create(**{**ASKED, "max_tokens": limit}, tool_choice=NAMED).choices[0]
             assert choice.finish_reason == "length"
-
-
-def test_a_schema_that_is_none_is_refused(frontend: Frontend) -> None:
-    broken = tool("f", {"a": {"type": "no such type"}})
-    with frontend.client() as client, pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(**{**ASKED, "tools": [broken]}, tool_choice="required")

@@ -318,3 +318,16 @@ async def test_tools_reach_a_model_whose_template_knows_of_none(start_server: St
     _, answer = await server.chat(tools=TOOLS[1:])
     assert f"<tools>\n{json.dumps(TOOLS[1])}\n</tools>" in prompt_of(engine)
     assert answer["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"), [({"type": "no such"}, ".type"), ({"not": {}}, ".not"), ({"$ref": "#/x"}, "")]
+)
+async def test_a_schema_that_cannot_be_enforced_is_refused_where_it_would_have_to_be(
+    server: Server, schema: dict[str, Any], place: str
+) -> None:
+    tools = [WEATHER, {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema}}}}]
+    status, answer = await server.chat(tools=tools, tool_choice="required")
+    assert status == 400
+    assert answer["error"]["param"].startswith(f"tools[1].function.parameters.properties.a{place}")
+    assert (await server.chat(tools=tools))[0] == 200
