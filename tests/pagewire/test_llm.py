@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from pagewire import LLM
 from pagewire.llm import RequestError
 
