@@ -46,19 +46,23 @@ def build_engine(config: EngineConfig) -> Engine:
     files = resolve_model(config.model, config.revision)
     shape = load_config(files)
     logger.info("loading %s on %s", files.path, device.name)
-    model = load_model(files, config.dtype, device.torch, dummy=config.load_format == "dummy")
+    quantization = None if config.quantization == "none" else config.quantization
+    model = load_model(
+        files, config.dtype, device.torch, quantization=quantization, dummy=config.load_format == "dummy"
+    )
     described = describe_model(files, shape, resolve_dtype(shape, config.dtype), created=int(time.time()))
     limits = _decide_limits(config, shape, model, device)
     model.allocate_kv(limits.num_blocks)
     pooling = model_pooling(files) if config.pooling == "auto" else config.pooling
     runner = Runner(model, limits.max_num_seqs, limits.max_model_len, described.eos_token_ids, device.torch, pooling)
-    described = structs.replace(described, embedding_size=runner.embedding_size)
+    described = structs.replace(described, embedding_size=runner.embedding_size, quantization=quantization)
     if config.warmup:
         runner.warm_up(min(limits.max_num_batched_tokens, limits.max_model_len, limits.num_blocks * BLOCK_SIZE))
     logger.info(
-        "model %s in %s, %d tokens of context, KV cache of %d blocks (%d tokens, %.2f GiB), up to %d sequences",
+        "model %s in %s%s, %d tokens of context, KV cache of %d blocks (%d tokens, %.2f GiB), up to %d sequences",
         described.name,
         described.dtype,
+        f" with {quantization} weights" if quantization else "",
         limits.max_model_len,
         limits.num_blocks,
         limits.num_blocks * BLOCK_SIZE,

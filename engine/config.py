@@ -19,7 +19,7 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "dummy"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-Quantization = Literal["none"]
+Quantization = Literal["none", "int8", "int8-weight-only"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 
 _MODEL, _CACHE, _SCHEDULING, _PROCESS = "Model", "KV cache", "Scheduling", "Process"
@@ -51,7 +51,11 @@ class EngineConfig:
         help="auto, cpu, cuda or cuda:N",
     )
     quantization: Quantization = option(
-        choice(Quantization), "none", group=_MODEL, help="how weights are compressed", aliases=("-q",)
+        choice(Quantization),
+        "none",
+        group=_MODEL,
+        help="on a CPU: int8 is fastest, int8-weight-only closest to the original",
+        aliases=("-q",),
     )
     load_format: LoadFormat = option(choice(LoadFormat), "auto", group=_MODEL, help="dummy: random weights, for tests")
     max_model_len: int | None = option(

@@ -1,11 +1,14 @@
 """From files to a model that can run."""
 
+import logging
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from pagewire.engine.attention.reference import ReferenceAttention
+from pagewire.engine.kernels.build import BuildError
+from pagewire.engine.kernels.library import load_library
 from pagewire.engine.models.base import BLOCK_SIZE, Model
 from pagewire.engine.models.config import DTYPES, ModelConfig, parse_config
 from pagewire.engine.models.decoder import Decoder
@@ -13,7 +16,10 @@ from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import ModelFiles
 from pagewire.engine.models.gguf import GgufFile
 from pagewire.engine.models.gguf_model import gguf_config, stream_gguf
+from pagewire.engine.models.native import NativeDecoder, unsupported
 from pagewire.engine.models.weights import collect_weights, dummy_tensors, stream_safetensors
+
+logger = logging.getLogger(__name__)
 
 
 def load_config(files: ModelFiles) -> ModelConfig:
@@ -43,11 +49,38 @@ def load_weights(
     return collect_weights(dummy_tensors(config) if dummy else _stream(files), config, dtype, device)
 
 
-def load_model(files: ModelFiles, dtype: str, device: torch.device, *, dummy: bool = False) -> Model:
-    """The model in plain torch, ready for ``allocate_kv``. ``dtype`` is "auto" or one of ``DTYPES``."""
+def load_model(
+    files: ModelFiles, dtype: str, device: torch.device, *, quantization: str | None = None, dummy: bool = False
+) -> Model:
+    """The model, ready for ``allocate_kv``: in native code on a CPU in bfloat16 or quantized, else in torch.
+
+    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` one of ``native.QUANTIZATIONS``. Raises ``ModelError``.
+    """
     config = load_config(files)
-    weights = load_weights(files, config, resolve_dtype(config, dtype), device, dummy=dummy)
+    resolved = resolve_dtype(config, dtype)
+    obstacle = _native_obstacle(config, resolved, device, quantization)
+    if quantization and obstacle:
+        raise ModelError(f"--quantization {quantization}: {obstacle}")
+    weights = load_weights(files, config, resolved, device, dummy=dummy)
+    if obstacle is None:
+        return NativeDecoder(config, weights, quantization=quantization)
+    logger.info("running in torch: %s", obstacle)
     return Decoder(config, weights, ReferenceAttention(BLOCK_SIZE))
+
+
+def _native_obstacle(
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, quantization: str | None
+) -> str | None:
+    """Why the native code cannot run the model, in words; None when it can."""
+    if device.type != "cpu":
+        return f"native kernels are for a CPU, not {device.type}"
+    if dtype != torch.bfloat16 and not quantization:
+        return f"native kernels compute in bfloat16, not {str(dtype).removeprefix('torch.')}"
+    try:
+        load_library()
+    except BuildError as error:
+        return f"native kernels are not there: {error}"
+    return unsupported(config, quantization)
 
 
 def _stream(files: ModelFiles) -> Iterator[tuple[str, Tensor]]:
