@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from pagewire.engine import build
 from pagewire.engine.config import read_config
 from pagewire.engine.models.files import resolve_model
+from pagewire.engine.models.loader import load_model
 from pagewire.frontend.template import load_chat_template
 from pagewire.protocol.messages import Limits, Logprob, Model, Sampling
 from tests.engine.driving import Answer, Driver
@@ -98,7 +99,7 @@ def few_threads() -> Iterator[None]:
 def load_once() -> Iterator[None]:
     """Every engine here has the same weights; loading them takes longer than most tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "load_model", functools.cache(build.load_model))
+        patch.setattr(build, "load_model", functools.cache(load_model))
         yield
 
 

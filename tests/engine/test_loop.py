@@ -52,6 +52,7 @@ class FakeCore:
     """Gives every request one token per step, up to ``max_tokens``; fails when told to."""
 
     running: dict[Key, Generate] = field(default_factory=dict)
+    compiles: bool = False
     sent: dict[Key, int] = field(default_factory=dict)
     refusal: str | None = None
     failure: Exception | None = None
@@ -66,6 +67,9 @@ class FakeCore:
         self.running[key] = message
         self.sent[key] = 0
         return None
+
+    def is_compiling(self, key: Key) -> bool:
+        return self.compiles
 
     def abort(self, key: Key) -> None:
         self.running.pop(key, None)
@@ -148,7 +152,8 @@ def address(tmp_path: Path) -> str:
 
 @pytest.fixture
 def stage(address: str) -> Iterator[Stage]:
-    server, core, failures = Server(address), FakeCore(), []
+    server, core = Server(address), FakeCore()
+    failures: list[BaseException] = []
     # What the loop uses of a core, this one has.
     loop = EngineLoop(server, as_core(core), toy_model(), LIMITS, "engine-1")
 
@@ -216,6 +221,13 @@ def test_a_request_is_accepted_then_answered_to_its_end(peer: Peer) -> None:
     assert accepted == Delta(3)
     assert [token for delta in deltas for token in delta.ids] == list(range(1, 9))
     assert [delta.finish is not None for delta in deltas] == [False] * 7 + [True]
+
+
+def test_a_request_that_waits_for_its_grammar_is_not_accepted_before_a_step_says_so(peer: Peer, stage: Stage) -> None:
+    stage.core.compiles = True
+    peer.send(Generate(3, (1,), SAMPLING))
+    first, *_ = peer.hear_to_the_end(3)
+    assert first.ids == (1,)
 
 
 def test_requests_of_two_frontends_may_have_the_same_id(connect: Callable[[], Peer]) -> None:

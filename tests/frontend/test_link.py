@@ -1,6 +1,7 @@
 """A link to one engine, against an engine whose every message the test decides."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -91,9 +92,15 @@ class BareEngine:
                 await self.send(Ready(self.version, self.name, toy_model(), LIMITS, Load()))
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> BareEngine:
-    return BareEngine(f"ipc://{tmp_path}/engine")
+@pytest.fixture(params=["ipc", "tcp"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> BareEngine:
+    return BareEngine(f"ipc://{tmp_path}/engine" if request.param == "ipc" else f"tcp://127.0.0.1:{free_port()}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 StartLink = Callable[..., EngineLink]
@@ -267,6 +274,21 @@ async def test_the_load_is_the_newest_that_was_told(engine: BareEngine, start_li
 
 
 # --- losing the engine
+
+
+async def test_a_request_sent_after_the_connection_broke_is_refused_at_once(
+    engine: BareEngine, start_link: StartLink
+) -> None:
+    async with engine.serving():
+        link = start_link()
+        await be(link, LinkState.READY)
+    while link.state is LinkState.READY:
+        with suppress(EngineError):
+            link.generate([1], SAMPLING)
+        await asyncio.sleep(0)
+    assert link.num_open == 0
+    with pytest.raises(EngineError, match="No engine is ready: the engine went away"):
+        link.generate([1], SAMPLING)
 
 
 async def test_a_crash_ends_every_open_request_and_the_next_engine_is_ready_again(
