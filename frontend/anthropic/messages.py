@@ -19,6 +19,7 @@ from pagewire.frontend.openai.http import REQUEST_ID, note_ignored, read_request
 from pagewire.frontend.openai.params import base_sampling
 from pagewire.frontend.openai.schema import SamplingFields
 from pagewire.frontend.openai.sse import encode
+from pagewire.frontend.openai.structured import constrained
 from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.turn import TurnDelivery, plan_turn, turn_prompt
 from pagewire.frontend.state import FRONTEND
@@ -41,6 +42,8 @@ async def create_message(http: web.Request) -> web.StreamResponse:
         fields = _sampling_fields(request)
         with worded({"'stop": "'stop_sequences"}):
             sampling = base_sampling(fields, served, frontend.config, logprobs=None, prompt_logprobs=None)
+        with worded({"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}):
+            sampling = await constrained(sampling, fields, frontend.grammars)
         asked = _read_prompt(http, request, served, frontend.config)
         prompt = await turn_prompt(
             asked.conversation,
@@ -80,7 +83,15 @@ def _sampling_fields(request: MessagesRequest) -> SamplingFields:
         top_p=request.top_p,
         top_k=request.top_k,
         stop=request.stop_sequences,
+        response_format=_response_format(request.output_config.format),
     )
+
+
+def _response_format(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A schema as chats describe it, where it needs a name."""
+    if given is None or given.get("type") != "json_schema":
+        return given
+    return {"type": "json_schema", "json_schema": {"name": "output", "schema": given.get("schema")}}
 
 
 def _read_prompt(http: web.Request, request: PromptFields, served: ServedModel, config: FrontendConfig) -> _Asked:
@@ -88,8 +99,6 @@ def _read_prompt(http: web.Request, request: PromptFields, served: ServedModel, 
     reader = ConversationReader()
     messages = reader.read(request.system, request.messages)
     use = anthropic_tools(request.tools, request.tool_choice)
-    if request.output_config.format is not None:
-        raise unsupported("output_config.format: this server does not support it.", "output_config.format")
     kwargs = {**config.default_chat_template_kwargs, **_thinking(request, served)}
     if request.output_config.effort is not None:
         kwargs.setdefault("reasoning_effort", request.output_config.effort)

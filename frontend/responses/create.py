@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
@@ -11,10 +12,11 @@ from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.middlewares import KEY_NAME
 from pagewire.frontend.openai.conversation import Conversation, Message
 from pagewire.frontend.openai.deliver import deliver
-from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
+from pagewire.frontend.openai.errors import ApiError, invalid, unsupported, worded
 from pagewire.frontend.openai.http import note_ignored, read_request
 from pagewire.frontend.openai.params import base_sampling, check_logprobs
 from pagewire.frontend.openai.parse import show
+from pagewire.frontend.openai.structured import constrained
 from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.turn import TurnDelivery, TurnPrompt, plan_turn, turn_prompt
 from pagewire.frontend.responses.ids import new_id
@@ -49,7 +51,7 @@ async def create_response(http: web.Request) -> web.StreamResponse:
         request = await read_request(http, ResponsesRequest, RULES)
         _check_fields(http, request)
         served = await frontend.catalog.find(request.model)
-        sampling = _sampling(request, served, frontend.config)
+        sampling = await _format(_sampling(request, served, frontend.config), request, frontend)
         use = response_tools(request)
         items = [*_earlier_items(http, request), *read_input(request.input)]
 
@@ -76,8 +78,8 @@ def _check_fields(http: web.Request, request: ResponsesRequest) -> None:
         if name not in (_LOGPROBS, _ENCRYPTED_REASONING) and name not in _NEVER_PRESENT:
             where = f"include[{index}]"
             raise unsupported(f"'{where}': this server has nothing called {show(name)}.", where)
-    if request.text.format is not None and request.text.format.get("type") != "text":
-        raise unsupported("'text.format': this server does not support formats other than text here.", "text.format")
+    if request.response_format is not None:
+        raise unsupported("'response_format': this route has 'text.format'.", "response_format")
     without_effect = {
         "text.verbosity": request.text.verbosity,
         "reasoning.summary": request.reasoning.summary or request.reasoning.generate_summary,
@@ -91,6 +93,17 @@ def _sampling(request: ResponsesRequest, served: ServedModel, config: FrontendCo
     wanted = request.top_logprobs or _LOGPROBS in request.include
     logprobs = request.top_logprobs if wanted else None
     return base_sampling(request, served, config, logprobs=logprobs, prompt_logprobs=None)
+
+
+async def _format(sampling: Sampling, request: ResponsesRequest, frontend: Frontend) -> Sampling:
+    """Bind the text of the answer to ``text.format``, in which a schema is not as nested as in a chat's format."""
+    given = request.text.format
+    described = given
+    if given is not None and given.get("type") == "json_schema":
+        described = {"type": "json_schema", "json_schema": {key: given[key] for key in given if key != "type"}}
+    fields = msgspec.structs.replace(request, response_format=described)
+    with worded({"response_format.json_schema": "text.format", "response_format": "text.format"}):
+        return await constrained(sampling, fields, frontend.grammars)
 
 
 def _earlier_items(http: web.Request, request: ResponsesRequest) -> list[Item]:

@@ -67,7 +67,6 @@ _REFUSED: Mapping[str, Refused] = {
     "moderation": Refused("moderation"),
     "image": Refused("images", _nothing),
     "max_tool_calls": Refused("tools of its own"),
-    "response_format": Refused("it here; use 'text.format'"),
     "max_completion_tokens": Refused("it here; use 'max_output_tokens'"),
     "reasoning_effort": Refused("it here; use 'reasoning.effort'"),
     "messages": Refused("it here; use 'input'"),

@@ -292,6 +292,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 2}, "n"),
     ({"include": ["everything"]}, "include[0]"),
     ({"truncation": "maybe"}, "truncation"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+    ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
+    ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
+    ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": 5}}}}, "text.format.schema.type"),
     ({"metadata": {"k": 5}}, "metadata"),
     ({"temperature": 3}, "temperature"),
 ]
@@ -312,6 +316,16 @@ async def test_what_has_no_effect_is_named_or_refused(start_server: StartServer)
     strict = await start_server(with_engine=False, strict_params=True)
     status, answer = await create(strict, text={"verbosity": "low"})
     assert (status, answer["error"]["param"]) == (400, "text.verbosity")
+
+
+@pytest.mark.parametrize(
+    "text_format",
+    [{"type": "json_object"}, {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}],
+)
+async def test_a_format_binds_the_answer(server: Server, engine: FakeEngine, text_format: dict[str, Any]) -> None:
+    answer = await created(server, text={"format": text_format})
+    assert answer["text"]["format"] == text_format
+    assert sampling_of(engine).grammar
 
 
 async def test_a_stop_of_the_model_is_completed(server: Server, engine: FakeEngine) -> None:
