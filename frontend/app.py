@@ -17,8 +17,8 @@ from pagewire.frontend.openai.completions import completions
 from pagewire.frontend.openai.embeddings import embeddings
 from pagewire.frontend.openai.models import list_models, retrieve_model
 from pagewire.frontend.openai.render import render_chat, render_completions
-from pagewire.frontend.openai.render import render_chat, render_completions
 from pagewire.frontend.openai.tokenize import detokenize, tokenize
+from pagewire.frontend.openapi.routes import DESCRIPTION, describe_api, docs, openapi_json
 from pagewire.frontend.pool import EnginePool
 from pagewire.frontend.responses.create import create_response
 from pagewire.frontend.responses.store import ResponseStore
@@ -59,6 +59,7 @@ def make_app(
     metrics = Metrics(pool, config.metrics_prefix, status.version_string(), served_name)
     app[FRONTEND] = Frontend(config, pool, Catalog(config, pool, supplied_template), keys, metrics)
     app[RESPONSES] = ResponseStore(config.max_stored_responses, config.response_store_size)
+    app[DESCRIPTION] = describe_api(status.version_string(), config.root_path.rstrip("/"))
     app.router.add_routes(_routes(config))
     app.on_response_prepare.append(add_headers)
     app.on_startup.append(_start)
@@ -71,8 +72,6 @@ def _routes(config: FrontendConfig) -> list[web.RouteDef]:
     routes = [
         web.post(f"{prefix}/v1/chat/completions", chat_completions),
         web.post(f"{prefix}/v1/completions", completions),
-        web.post(f"{prefix}/v1/chat/completions/render", render_chat),
-        web.post(f"{prefix}/v1/completions/render", render_completions),
         web.post(f"{prefix}/v1/chat/completions/render", render_chat),
         web.post(f"{prefix}/v1/completions/render", render_completions),
         web.post(f"{prefix}/v1/embeddings", embeddings),
@@ -88,6 +87,8 @@ def _routes(config: FrontendConfig) -> list[web.RouteDef]:
         web.post(f"{prefix}/tokenize", tokenize),
         web.post(f"{prefix}/detokenize", detokenize),
         web.get(f"{prefix}/version", status.version),
+        web.get(f"{prefix}/openapi.json", openapi_json),
+        web.get(f"{prefix}/docs", docs),
     ]
     routes += [web.get(f"{prefix}/{path}", status.health) for path in ("health", "v1/health", "ping", "livez")]
     routes += [web.get(f"{prefix}/{path}", status.ready) for path in ("ready", "readyz")]

@@ -64,6 +64,7 @@ REFUSED: Mapping[str, Refused] = {
     "stop_regex": Refused("stopping at a regular expression", _empty),
     "audio": Refused("audio output"),
     "modalities": Refused("output other than text", _one_of(["text"])),
+    "moderation": Refused("moderation"),
     "prediction": Refused("predicted output"),
     "web_search_options": Refused("web search"),
     "suffix": Refused("filling in the middle", _empty),
@@ -87,6 +88,7 @@ IGNORED: Mapping[str, str] = {
     "verbosity": "the model has no such control",
     "spaces_between_special_tokens": "tokens are joined as the tokenizer does it",
     "prompt_cache_key": "prefixes are cached without a key",
+    "prompt_cache_options": "prefixes are cached without options",
     "prompt_cache_retention": "prefixes are cached while there is room",
 }
 

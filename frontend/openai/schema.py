@@ -16,6 +16,10 @@ Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Truncation = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_ONE_PROMPT = [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]
+_PROMPTS = [{"type": "array", "items": form, "minItems": 1} for form in _ONE_PROMPT]
+# Told apart in ``prompts``: msgspec knows no such union.
+Prompts = Annotated[Any, Meta(extra_json_schema={"anyOf": _ONE_PROMPT + _PROMPTS})]
 # Below a hundredth, float32 logits divided by the penalty can overflow.
 RepetitionPenalty = Annotated[float, Meta(ge=0.01, le=100)]
 
@@ -91,7 +95,7 @@ class ChatRequest(ChoicesFields, kw_only=True, frozen=True):
 class CompletionRequest(ChoicesFields, kw_only=True, frozen=True):
     """``POST /v1/completions``. ``prompt`` is a string, a list of strings, token ids, or a list of those."""
 
-    prompt: Any
+    prompt: Prompts
     suffix: str | None = None
     best_of: Count | None = None
     logprobs: Count | None = None
@@ -103,7 +107,7 @@ class EmbeddingRequest(Struct, kw_only=True, frozen=True):
     """``POST /v1/embeddings``. ``input`` is a string, a list of strings, token ids, or a list of those."""
 
     model: str | None = None
-    input: Any
+    input: Prompts
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Positive | None = None
     truncate_prompt_tokens: Truncation | None = None
