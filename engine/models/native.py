@@ -24,7 +24,7 @@ KV_BYTES = 2  # of an element: K and V are kept in bfloat16
 
 def unsupported(config: ModelConfig, quantization: str | None) -> str | None:
     """Why the native code cannot serve a model of this shape, in words; None when it can."""
-    group = INT8_GROUP if quantization == "int8" else LANES
+    group = INT8_GROUP if quantization else LANES
     inputs = (config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
     if any(size % group for size in inputs):
         return f"projection inputs {inputs} must be multiples of {group}"

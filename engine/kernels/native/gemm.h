@@ -24,26 +24,43 @@ struct Ahead {
     ptrdiff_t step;  // bytes per pair of k
 };
 
+// Reads a panel from front to back, two values of k at a time: columns 0-15 into w0, 16-31 into w1.
+class Bf16Reader {
+  public:
+    explicit Bf16Reader(const bf16* panel) : at_(panel) {}
+    static constexpr int group(int k) { return k; }
+    void start_group() {}
+    PW_INLINE void next(i32x16& w0, i32x16& w1) {
+        w0 = load_as<i32x16>(at_), w1 = load_as<i32x16>(at_ + 32);
+        at_ += 64;
+    }
+
+  private:
+    const bf16* at_;
+};
+
 // One register tile: out[r, 0:32] for `Rows` rows. `Stream`: the panel is read this once, straight from memory.
-// A panel of int8_t has the same layout in bytes and is widened on the way.
-template <int Rows, bool Stream, class Weight>
-__attribute__((noinline)) void bf16_tile(const bf16* a, const Weight* w, int k, Ahead ahead, float* out) {
+template <int Rows, bool Stream, class Reader>
+__attribute__((noinline)) void bf16_tile(const bf16* a, Reader reader, int k, Ahead ahead, float* out) {
     f32x16 acc[Rows][2];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; r++) acc[r][0] = acc[r][1] = f32x16{};
     const char* fetch = ahead.from;
     const size_t stride = k;
-    for (int i = 0; i < k; i += 2) {
-        const i32x16 w0 = load_pairs(w), w1 = load_pairs(w + 32);
-        prefetch(fetch);
-        if (Stream && sizeof(Weight) == 2) prefetch(fetch + 64);  // 64 weights are two lines, or one of int8
-        fetch += ahead.step;
-        w += 64;
+    for (int begin = 0; begin < k; begin += Reader::group(k)) {
+        reader.start_group();
+        for (int i = begin; i < begin + Reader::group(k); i += 2) {
+            i32x16 w0, w1;
+            reader.next(w0, w1);
+            prefetch(fetch);
+            if (Stream) prefetch(fetch + 64);
+            fetch += ahead.step;
 #pragma GCC unroll 16
-        for (int r = 0; r < Rows; r++) {
-            i32x16 pair = splat_word(a + r * stride + i);
-            acc[r][0] = dot_bf16(acc[r][0], pair, w0);
-            acc[r][1] = dot_bf16(acc[r][1], pair, w1);
+            for (int r = 0; r < Rows; r++) {
+                i32x16 pair = splat_word(a + r * stride + i);
+                acc[r][0] = dot_bf16(acc[r][0], pair, w0);
+                acc[r][1] = dot_bf16(acc[r][1], pair, w1);
+            }
         }
     }
 #pragma GCC unroll 16
@@ -53,11 +70,11 @@ __attribute__((noinline)) void bf16_tile(const bf16* a, const Weight* w, int k, 
     }
 }
 
-template <bool Stream, int Rows = kTileRows, class Weight>
-PW_INLINE void bf16_rows(int rows, const bf16* a, const Weight* w, int k, Ahead ahead, float* out) {
+template <bool Stream, int Rows = kTileRows, class Reader>
+PW_INLINE void bf16_rows(int rows, const bf16* a, Reader reader, int k, Ahead ahead, float* out) {
     if constexpr (Rows > 0) {
-        if (rows == Rows) bf16_tile<Rows, Stream, Weight>(a, w, k, ahead, out);
-        else bf16_rows<Stream, Rows - 1>(rows, a, w, k, ahead, out);
+        if (rows == Rows) bf16_tile<Rows, Stream, Reader>(a, reader, k, ahead, out);
+        else bf16_rows<Stream, Rows - 1>(rows, a, reader, k, ahead, out);
     }
 }
 

@@ -9,7 +9,7 @@
 //      k=0..3 | w[32p,0..3] | w[32p+1,0..3] | ... | w[32p+31,0..3] |
 //
 // In weight-only mode weights are signed, two values of k side by side as in the bf16 panels into which they are widened
-// (exactly) before use; activations stay bf16.
+// before use, with a scale for each column and group of 64 input channels; activations stay bf16.
 #pragma once
 
 #include <cmath>
@@ -51,16 +51,31 @@ PW_INLINE void quantize_group(const f32x16 (&v)[4], const QuantizedRows& to) {
     *to.offsets = -128 * reduce_add(sum);
 }
 
-// Quantizes one column of weights into its lane of a panel; returns the scale. `side` values of k lie side by side.
-inline float pack_int8_column(const float* values, int k, uint8_t* panel, int lane, int side, int offset) {
+// Quantizes `count` weights of one column; returns their scale. put(i, value) receives the integers.
+template <class Put>
+float quantize_weights(const float* values, int count, Put&& put) {
     float most = 0;
-    for (int i = 0; i < k; i++) most = std::fmax(most, std::fabs(values[i]));
+    for (int i = 0; i < count; i++) most = std::fmax(most, std::fabs(values[i]));
     const float inverse = most > 0 ? 127.0f / most : 0.0f;
-    for (int i = 0; i < k; i++) {
-        const int value = (int)std::nearbyint(values[i] * inverse);
-        panel[((size_t)i / side * kPanel + lane) * side + i % side] = (uint8_t)(value + offset);
-    }
+    for (int i = 0; i < count; i++) put(i, (int)std::nearbyint(values[i] * inverse));
     return most / 127.0f;
+}
+
+// Packs one column for the dynamic mode into its lane of a panel; returns its scale.
+inline float pack_dynamic(const float* values, int k, uint8_t* panel, int lane) {
+    return quantize_weights(values, k, [=](int i, int value) {
+        panel[((size_t)i / 4 * kPanel + lane) * 4 + i % 4] = (uint8_t)(value + 128);
+    });
+}
+
+// Packs one column for the weight-only mode; scales is [k / kGroup, 32], of the panel.
+inline void pack_weight_only(const float* values, int k, int8_t* panel, int lane, float* scales) {
+    for (int g = 0; g < k / kGroup; g++) {
+        int8_t* to = panel + (size_t)g * kGroup * kPanel;
+        scales[g * kPanel + lane] = quantize_weights(values + g * kGroup, kGroup, [=](int i, int value) {
+            to[(i / 2 * kPanel + lane) * 2 + i % 2] = (int8_t)value;
+        });
+    }
 }
 
 // One register tile, see bf16_tile.
@@ -110,18 +125,50 @@ PW_INLINE void int8_rows(int rows, QuantizedRows a, const uint8_t* w, int k, Ahe
     }
 }
 
+// Reads a weight-only panel as if it were one of bf16, see Bf16Reader.
+class WideningReader {
+  public:
+    WideningReader(const int8_t* panel, const float* scales) : at_(panel), scales_(scales) {}
+    static constexpr int group(int) { return kGroup; }
+    PW_INLINE void start_group() {
+        // Two values of k lie side by side: each column's scale is wanted twice.
+        const i32x16 low{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}, high = low + 8;
+        for (int half = 0; half < 2; half++) {
+            const f32x16 columns = load(scales_ + half * kLanes);
+            scale_[2 * half] = __builtin_shuffle(columns, low);
+            scale_[2 * half + 1] = __builtin_shuffle(columns, high);
+        }
+        scales_ += kPanel;
+    }
+    PW_INLINE void next(i32x16& w0, i32x16& w1) {
+        w0 = to_bf16_pairs(load_int8(at_) * scale_[0], load_int8(at_ + 16) * scale_[1]);
+        w1 = to_bf16_pairs(load_int8(at_ + 32) * scale_[2], load_int8(at_ + 48) * scale_[3]);
+        at_ += 64;
+    }
+
+  private:
+    const int8_t* at_;
+    const float* scales_;
+    f32x16 scale_[4];
+};
+
 // Widens a weight-only panel into this thread's scratch, for many rows.
-inline const bf16* widen_panel(const int8_t* panel, int k) {
+inline const bf16* widen_panel(WideningReader reader, int k) {
     constexpr size_t kPrefetched = 8192;  // elements past the end that may be prefetched
     thread_local std::vector<bf16> scratch;
     const size_t count = (size_t)k * kPanel;
     if (scratch.size() < count + kPrefetched) scratch.resize(count + kPrefetched);
     bf16* to = scratch.data();
-    for (size_t i = 0; i < count; i += 32) {
-        const i32x16 pairs = load_pairs(panel + i);
-        memcpy(to + i, &pairs, sizeof pairs);
+    for (int g = 0; g < k / kGroup; g++) {
+        reader.start_group();
+        for (int i = 0; i < kGroup; i += 2, to += 64) {
+            i32x16 w0, w1;
+            reader.next(w0, w1);
+            memcpy(to, &w0, sizeof w0);
+            memcpy(to + 32, &w1, sizeof w1);
+        }
     }
-    return to;
+    return scratch.data();
 }
 
 }  // namespace pagewire

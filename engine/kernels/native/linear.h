@@ -23,13 +23,15 @@ struct Linear {
     Format format = Format::kBf16;
     int n = 0, k = 0;
     HugeBuffer weights;         // panels, see gemm.h and gemm_int8.h
-    std::vector<float> scales;  // int8: one for each column, padded to whole panels
+    std::vector<float> scales;  // int8: of each column, [panels * 32]; weight-only: [panels, k / kGroup, 32]
     std::vector<float> bias;    // empty or one for each column, padded
 
     int panels() const { return (n + kPanel - 1) / kPanel; }
     size_t panel_bytes() const { return (size_t)k * kPanel * (format == Format::kBf16 ? 2 : 1); }
     const char* panel(int p) const { return (const char*)weights.data() + panel_bytes() * p; }
-    const char* begin() const { return panel(0); }
+    WideningReader widening_reader(int p) const {
+        return {(const int8_t*)panel(p), scales.data() + (size_t)p * (k / kGroup) * kPanel};
+    }
 
     // Packs row-major float32 weights [n, k]. Column j of the result is row row_of(j), or zero where that is negative.
     void pack(const float* source, const float* source_bias, int n_, int k_, Format format_,
@@ -40,7 +42,8 @@ inline void Linear::pack(const float* source, const float* source_bias, int n_, 
                          const std::function<int(int)>& row_of) {
     format = format_, n = n_, k = k_;
     weights.allocate(panel_bytes() * panels());
-    if (format != Format::kBf16) scales.assign((size_t)panels() * kPanel, 0.0f);
+    const size_t panel_scales = format == Format::kInt8WeightOnly ? (size_t)k / kGroup * kPanel : kPanel;
+    if (format != Format::kBf16) scales.assign(panels() * panel_scales, 0.0f);
     if (source_bias) bias.assign((size_t)panels() * kPanel, 0.0f);
     for (int column = 0; column < n; column++) {
         const int row = row_of(column), lane = column % kPanel;
@@ -50,9 +53,10 @@ inline void Linear::pack(const float* source, const float* source_bias, int n_, 
         if (format == Format::kBf16) {
             bf16* to = (bf16*)panel;
             for (int i = 0; i < k; i++) to[((size_t)i / 2 * kPanel + lane) * 2 + i % 2] = to_bf16(values[i]);
+        } else if (format == Format::kInt8) {
+            scales[column] = pack_dynamic(values, k, (uint8_t*)panel, lane);
         } else {
-            const bool dynamic = format == Format::kInt8;
-            scales[column] = pack_int8_column(values, k, (uint8_t*)panel, lane, dynamic ? 4 : 2, dynamic ? 128 : 0);
+            pack_weight_only(values, k, (int8_t*)panel, lane, &scales[column / kPanel * panel_scales]);
         }
     }
     // Columns past n in the last panel stay zero bytes; their results are not used.
@@ -104,9 +108,10 @@ struct Tile {
 // Up to this many rows, weight-only panels are widened in registers: beyond, it is done once for all tiles.
 constexpr int kWidenRows = 4;
 
-// Computes one tile of one panel into out [rows, 32], without column scales and bias. `widened`: see widen_panel.
-inline void panel_tile(const Linear& linear, const char* panel, const bf16* widened, const Activations& a, const Tile& t,
+// Computes one tile of panel `p` into out [rows, 32], without column scales and bias. `widened`: see widen_panel.
+inline void panel_tile(const Linear& linear, int p, const bf16* widened, const Activations& a, const Tile& t,
                        float* out) {
+    const char* panel = linear.panel(p);
     const size_t bytes = linear.panel_bytes();
     const int steps = linear.k / (linear.format == Format::kInt8 ? 4 : 2);
     const bool stream = t.count == 1;
@@ -118,9 +123,9 @@ inline void panel_tile(const Linear& linear, const char* panel, const bf16* wide
         if (stream) int8_rows<true>(t.rows, rows, (const uint8_t*)panel, linear.k, ahead, out);
         else int8_rows<false>(t.rows, rows, (const uint8_t*)panel, linear.k, ahead, out);
     } else if (linear.format == Format::kInt8WeightOnly && !widened) {
-        bf16_rows<true, std::min(kWidenRows, kTileRows)>(t.rows, values, (const int8_t*)panel, linear.k, ahead, out);
+        bf16_rows<true, std::min(kWidenRows, kTileRows)>(t.rows, values, linear.widening_reader(p), linear.k, ahead, out);
     } else {
-        const bf16* weights = widened ? widened : (const bf16*)panel;
+        const Bf16Reader weights(widened ? widened : (const bf16*)panel);
         if (stream) bf16_rows<true>(t.rows, values, weights, linear.k, ahead, out);
         else bf16_rows<false>(t.rows, values, weights, linear.k, ahead, out);
     }
@@ -140,14 +145,13 @@ void linear_task(const Grid& grid, int task, const Activations& a, Finish&& fini
     alignas(64) float out[kTileRows * kPanel];
     for (int p = first_panel; p < last_panel; p++) {
         f32x16 scale0 = splat(1.0f), scale1 = scale0, bias0{}, bias1{};
-        if (!linear.scales.empty()) scale0 = load(&linear.scales[p * kPanel]), scale1 = load(&linear.scales[p * kPanel + 16]);
+        if (linear.format == Format::kInt8) scale0 = load(&linear.scales[p * kPanel]), scale1 = load(&linear.scales[p * kPanel + 16]);
         if (!linear.bias.empty()) bias0 = load(&linear.bias[p * kPanel]), bias1 = load(&linear.bias[p * kPanel + 16]);
-        const char* panel = linear.panel(p);
         const bool widen = linear.format == Format::kInt8WeightOnly && count > std::min(kWidenRows, kTileRows);
-        const bf16* widened = widen ? widen_panel((const int8_t*)panel, linear.k) : nullptr;
+        const bf16* widened = widen ? widen_panel(linear.widening_reader(p), linear.k) : nullptr;
         for (int t = 0; t < tiles; t++) {
             const int begin = row_begin + count * t / tiles, end = row_begin + count * (t + 1) / tiles;
-            panel_tile(linear, panel, widened, a, {begin, end - begin, t, tiles}, out);
+            panel_tile(linear, p, widened, a, {begin, end - begin, t, tiles}, out);
             for (int row = begin; row < end; row++) {
                 const float* from = out + (row - begin) * kPanel;
                 finish(row, p, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);

@@ -108,10 +108,8 @@ PW_INLINE void store_int8(int8_t* to, i32x16 value) {
     memcpy(to, &narrow, sizeof narrow);
 }
 
-// A vector of 32 bf16, or of 32 signed bytes widened to bf16 (exact).
-PW_INLINE i32x16 load_pairs(const bf16* from) { return load_as<i32x16>(from); }
-PW_INLINE i32x16 load_pairs(const int8_t* from) {
-    const f32x16 low = load_int8(from), high = load_int8(from + 16);
+// 32 bf16 from two halves.
+PW_INLINE i32x16 to_bf16_pairs(f32x16 low, f32x16 high) {
 #if defined(__AVX512BF16__)
     return (i32x16)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 #else
