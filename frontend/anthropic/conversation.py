@@ -29,7 +29,9 @@ class ConversationReader:
         if system:
             read.append({"role": "system", "content": self._content(system, "system")})
         for index, message in enumerate(messages):
-            read += self._message(message, f"messages.{index}")
+            for part in self._message(message, f"messages.{index}"):
+                if not (read and _joined(read[-1], part)):
+                    read.append(part)
         return read
 
     def _message(self, message: Any, where: str) -> list[Message]:
@@ -112,11 +114,28 @@ class ConversationReader:
         return kind
 
 
+def _joined(message: Message, following: Message) -> bool:
+    """Add a message to the one before it if both say something in the same role: they are one turn."""
+    says_only = message.keys() == following.keys() == {"role", "content"}
+    if not says_only or message["role"] != following["role"]:
+        return False
+    message["content"] = [*_as_parts(message["content"]), *_as_parts(following["content"])]
+    return True
+
+
+def _as_parts(content: str | list[Message]) -> list[Message]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 def _tool_call(block: Mapping[str, Any], where: str) -> Message:
     given = block.get("input")
     if not isinstance(given, Mapping):
         raise invalid(f"{where}.input: expected an object, got {show(given)}.", f"{where}.input")
-    function = {"name": _text(block, "name", where), "arguments": json.dumps(given, ensure_ascii=False)}
+    try:
+        arguments = json.dumps(given, ensure_ascii=False)
+    except RecursionError:
+        raise invalid(f"{where}.input: nested too deeply.", f"{where}.input") from None
+    function = {"name": _text(block, "name", where), "arguments": arguments}
     return {"id": _text(block, "id", where), "type": "function", "function": function}
 
 

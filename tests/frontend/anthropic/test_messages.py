@@ -188,6 +188,11 @@ async def test_blocks_become_messages(engine: FakeEngine, start_server: StartSer
     assert again == {"role": "user", "content": "Again."}
 
 
+async def test_messages_in_a_row_of_one_role_are_one_turn(server: Server, engine: FakeEngine) -> None:
+    await created(server, [USER, USER, {"role": "assistant", "content": "Well"}, USER])
+    assert prompt_text(engine.received[0]).count("<|im_start|>user") == 2
+
+
 async def test_a_last_message_of_the_assistant_is_continued(server: Server, engine: FakeEngine) -> None:
     await created(server, [USER, {"role": "assistant", "content": "Well, "}])
     assert prompt_text(engine.received[0]).endswith("<|im_start|>assistant\nWell, ")
