@@ -1,0 +1,1 @@
+"""The servers Pagewire is compared with, and the comparison."""

