@@ -24,6 +24,10 @@ def _false(value: Any, body: Body) -> bool:
     return value is False
 
 
+def _true(value: Any, body: Body) -> bool:
+    return value is True
+
+
 def _one_of(*harmless: Any) -> Callable[[Any, Body], bool]:
     return lambda value, body: any(value == known and type(value) is type(known) for known in harmless)
 
@@ -70,6 +74,14 @@ REFUSED: Mapping[str, Refused] = {
     "suffix": Refused("filling in the middle", _empty),
     "best_of": Refused("a best_of other than n", _same_as_n),
     "use_beam_search": Refused("beam search", _false),
+    "length_penalty": Refused("beam search", _one_of(1, 1.0)),
+    "early_stopping": Refused("beam search", _false),
+    "repetition_detection": Refused("ending an answer that repeats itself"),
+    "detokenize": Refused("answers without text", _true),
+    "include_reasoning": Refused("hiding the reasoning", _true),
+    "return_prompt_text": Refused("the prompt's text in the answer (it is at .../render)", _false),
+    "kv_transfer_params": Refused("moving KV caches between engines", _empty),
+    "vllm_xargs": Refused("arguments for plug-ins", _empty),
     "prompt_embeds": Refused("prompts as embeddings", _empty),
     "logprobs_mode": Refused("log-probabilities other than the model's own", _one_of("raw_logprobs")),
     "truncation_side": Refused("cutting prompts at their end", _one_of("left")),
@@ -86,6 +98,10 @@ IGNORED: Mapping[str, str] = {
     "store": "answers are not stored",
     "service_tier": "there is one tier",
     "verbosity": "the model has no such control",
+    "request_id": "the X-Request-Id header names requests",
+    "stream_interval": "the server decides it (--stream-interval)",
+    "mm_processor_kwargs": "inputs are text",
+    "media_io_kwargs": "inputs are text",
     "spaces_between_special_tokens": "tokens are joined as the tokenizer does it",
     "prompt_cache_key": "prefixes are cached without a key",
     "prompt_cache_options": "prefixes are cached without options",
