@@ -14,11 +14,13 @@ MetadataValue = Annotated[str, Meta(max_length=512)]
 
 
 class ReasoningOptions(Struct, kw_only=True, frozen=True):
-    """How the model should reason; ``effort`` is the template's business. Summaries are not made."""
+    """How the model should reason; ``effort`` is the template's business, the rest has no effect."""
 
     effort: str | None = None
     summary: str | None = None
     generate_summary: str | None = None
+    context: str | None = None
+    mode: str | None = None
 
 
 class TextOptions(Struct, kw_only=True, frozen=True):
@@ -82,6 +84,8 @@ _IGNORED: Mapping[str, str] = {
     "access_programs": "there are no accounts",
     "text.verbosity": "the model has no such control",
     "reasoning.summary": "reasoning is shown as it is",
+    "reasoning.context": "the template decides what of earlier reasoning it shows",
+    "reasoning.mode": "the model has no such control",
     "reasoning.encrypted_content": "reasoning is shown as it is",
 }
 

@@ -287,6 +287,6 @@ async def test_a_failure_in_a_stream_is_an_error_event(server: Server, engine: F
 
 async def test_what_has_no_effect_is_named(server: Server) -> None:
     marked = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}]
-    sent = body(marked, metadata={"user_id": "me"})
+    sent = body(marked, metadata={"user_id": "me"}, tools=[{**TOOL, "cache_control": {"type": "ephemeral"}}])
     async with server.http.post(f"{server.url}/v1/messages", json=sent) as response:
-        assert response.headers["X-Ignored-Params"] == "metadata, cache_control"
+        assert response.headers["X-Ignored-Params"] == "metadata, cache_control, tools.cache_control"

@@ -308,11 +308,12 @@ async def test_what_is_not_supported_is_refused_by_name(server: Server, fields: 
 
 
 async def test_what_has_no_effect_is_named_or_refused(start_server: StartServer) -> None:
-    fields = {"user": "me", "text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}}
+    fields: dict[str, Any] = {"user": "me", "text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}}
+    fields["tools"] = [{**TOOL, "defer_loading": True}]
     server = await start_server()
     body = {"model": "toy", "input": "Hi", **fields}
     async with server.http.post(f"{server.url}/v1/responses", json=body) as response:
-        assert response.headers["X-Ignored-Params"] == "user, text.verbosity, reasoning.summary"
+        assert response.headers["X-Ignored-Params"] == "user, text.verbosity, reasoning.summary, tools.defer_loading"
     strict = await start_server(with_engine=False, strict_params=True)
     status, answer = await create(strict, text={"verbosity": "low"})
     assert (status, answer["error"]["param"]) == (400, "text.verbosity")
