@@ -7,6 +7,7 @@ the place in the client's own schema.
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -26,9 +27,15 @@ MAX_PROPERTIES = 1000
 MAX_PATTERN_PROPERTIES = 32
 # A number's multiples are found by an automaton with as many states.
 MAX_MULTIPLE_OF = 10_000
-# White space that a model may put between two tokens of JSON. Left free, weak models fill whole answers with it.
-_STYLE = {"whitespace_pattern": r"[ \n\r\t]{1,20}"}
+_STYLE = {
+    # White space that may stand between two tokens of JSON. Left free, weak models fill whole answers with it.
+    "whitespace_pattern": r"[ \n\r\t]{1,20}",
+    # No \uXXXX: the library takes "\u0061" for another name than "a", with which any property could hold anything.
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 
+# Characters that JSON can only write as \uXXXX.
+_UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
@@ -149,8 +156,10 @@ class _Walk:
         limit = MAX_PATTERN_PROPERTIES if is_patterns else MAX_PROPERTIES
         if len(value) > limit:
             raise GrammarError(f"it has {len(value)} entries, more than {limit}", path)
-        for name in value if is_patterns else ():
-            check_repeats(name, path)
+        for name in value:
+            _check_writable(name, path)
+            if is_patterns:
+                _check_pattern(name, path, value)
         return {name: self.schema(entry, f"{path}.{name}", (*pointer, name)) for name, entry in value.items()}
 
 
@@ -203,15 +212,22 @@ def _check_enum(value: Any, path: str, schema: Mapping[str, Any]) -> None:
 def _check_const(value: Any, path: str, schema: Mapping[str, Any]) -> None:
     level, depth = [value], 0
     while level:
+        for node in level:
+            _check_writable(node, path)
         level = [child for node in level for child in _children(node)]
         depth += 1
     if depth > MAX_DEPTH:
         raise GrammarError(f"it is nested more than {MAX_DEPTH} deep", path)
 
 
+def _check_writable(value: Any, path: str) -> None:
+    if isinstance(value, str) and _UNWRITABLE.search(value):
+        raise GrammarError("control characters beside \\b, \\f, \\n, \\r and \\t are not supported", path)
+
+
 def _children(node: Any) -> list[Any]:
     if isinstance(node, dict):
-        return list(node.values())
+        return [*node.keys(), *node.values()]
     return node if isinstance(node, list) else []
 
 
@@ -220,6 +236,8 @@ def _check_required(value: Any, path: str, schema: Mapping[str, Any]) -> None:
         raise GrammarError("expected a list of strings", path)
     if len(value) > MAX_PROPERTIES:
         raise GrammarError(f"it has {len(value)} entries, more than {MAX_PROPERTIES}", path)
+    for name in value:
+        _check_writable(name, path)
 
 
 def _check_pattern(value: Any, path: str, schema: Mapping[str, Any]) -> None:
