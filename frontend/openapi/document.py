@@ -87,7 +87,7 @@ def _answer(operation: Operation) -> Json:
     answer = operation.answer
     content: Json = {answer: {}} if isinstance(answer, str) else {"application/json": {"schema": _reference(answer)}}
     if operation.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}
     return {"description": "What was asked for.", "content": content}
 
 
