@@ -49,19 +49,23 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     """Make every error an OpenAI error object."""
     try:
         return await handler(request)
-    except ApiError as error:
-        return error.response()
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-        return from_http_status(error.status, request.method, request.path, headers).response()
-    except ConnectionError:
-        # The client has gone; aiohttp closes what is left of the connection.
-        raise
-    except Exception:
-        logger.exception("a request failed")
-        return internal("The server failed to answer this request.").response()
+    except Exception as fault:
+        return error_of(fault, request).response()
+
+
+def error_of(fault: Exception, request: web.Request) -> ApiError:
+    """What a client is told of whatever a handler raised; raises it again if that is not for clients."""
+    match fault:
+        case ApiError():
+            return fault
+        case web.HTTPException() if fault.status >= 400:
+            headers = {"Allow": fault.headers["Allow"]} if "Allow" in fault.headers else {}
+            return from_http_status(fault.status, request.method, request.path, headers)
+        case web.HTTPException() | ConnectionError():
+            # No error, or a client that has gone; aiohttp closes what is left of the connection.
+            raise fault
+    logger.error("a request failed", exc_info=fault)
+    return internal("The server failed to answer this request.")
 
 
 @web.middleware

@@ -1,12 +1,11 @@
 """Errors as Anthropic's clients know them, on Anthropic's routes only."""
 
-from collections.abc import Callable
-
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from pagewire.frontend.openai.errors import ApiError, from_http_status
+from pagewire.frontend.middlewares import error_of
+from pagewire.frontend.openai.errors import ApiError
 from pagewire.frontend.openai.http import EXTRA_HEADERS, REQUEST_ID
 
 _TYPES = {
@@ -30,27 +29,18 @@ def error_body(error: ApiError, request_id: str) -> bytes:
 
 def answer_in_anthropic_shape(prefix: str) -> Middleware:
     """Make the middleware that gives errors of Anthropic's routes their shape, those of other middlewares included."""
-    is_ours = _below(f"{prefix}/v1/messages")
+    route = f"{prefix}/v1/messages"
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not is_ours(request.path):
+        if request.path != route and not request.path.startswith(f"{route}/"):
             return await handler(request)
         request[EXTRA_HEADERS]["request-id"] = request[REQUEST_ID]
         try:
             return await handler(request)
-        except ApiError as fault:
-            error = fault
-        except web.HTTPException as fault:
-            if fault.status < 400:
-                raise
-            headers = {"Allow": fault.headers["Allow"]} if "Allow" in fault.headers else {}
-            error = from_http_status(fault.status, request.method, request.path, headers)
+        except Exception as fault:
+            error = error_of(fault, request)
         body = error_body(error, request[REQUEST_ID])
         return web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers)
 
     return answer
-
-
-def _below(route: str) -> Callable[[str], bool]:
-    return lambda path: path == route or path.startswith(f"{route}/")

@@ -290,3 +290,13 @@ async def test_what_has_no_effect_is_named(server: Server) -> None:
     sent = body(marked, metadata={"user_id": "me"}, tools=[{**TOOL, "cache_control": {"type": "ephemeral"}}])
     async with server.http.post(f"{server.url}/v1/messages", json=sent) as response:
         assert response.headers["X-Ignored-Params"] == "metadata, cache_control, tools.cache_control"
+
+
+async def test_our_own_faults_have_anthropics_shape_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(name: str | None) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(server.frontend.catalog, "find", broken)
+    status, answer = await server.post("/v1/messages", body())
+    assert (status, answer["error"]["type"]) == (500, "api_error")
+    assert "a fault" not in answer["error"]["message"]
