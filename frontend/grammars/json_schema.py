@@ -27,11 +27,13 @@ MAX_PROPERTIES = 1000
 MAX_PATTERN_PROPERTIES = 32
 # A number's multiples are found by an automaton with as many states.
 MAX_MULTIPLE_OF = 10_000
+# Letters after a backslash in JSON's strings. No \\uXXXX: the library takes "\\u0061" for another name than "a", with
+# which any property could hold anything.
+ALLOWED_ESCAPES = 'nrbtf\\"'
 _STYLE = {
     # White space that may stand between two tokens of JSON. Left free, weak models fill whole answers with it.
     "whitespace_pattern": r"[ \n\r\t]{1,20}",
-    # No \uXXXX: the library takes "\u0061" for another name than "a", with which any property could hold anything.
-    "json_allowed_escapes": 'nrbtf\\"',
+    "json_allowed_escapes": ALLOWED_ESCAPES,
 }
 
 # Characters that JSON can only write as \uXXXX.

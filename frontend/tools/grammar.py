@@ -7,10 +7,16 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from pagewire.frontend.grammar_frames import as_regex, framed
+from pagewire.frontend.grammars.json_schema import ALLOWED_ESCAPES
 from pagewire.frontend.tools.formats import CallLayout
 
 # Models write JSON on one line; left free, small ones fill whole answers with white space.
-_JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_JSON_STYLE = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "json_allowed_escapes": ALLOWED_ESCAPES,
+}
 
 
 class CallableTool(Protocol):
