@@ -8,6 +8,7 @@ document describes.
 """
 
 import asyncio
+import os
 import struct
 import sys
 import tempfile
@@ -62,6 +63,7 @@ async def fuzz(directory: Path, schemathesis: str, examples: int, options: list[
             ),
             *("--phases", "coverage,fuzzing", "--checks", ",".join(CHECKS), "--max-examples", str(examples)),
             *("--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure", *options),
+            cwd=directory,  # it leaves files
         )
         return await process.wait()
 
@@ -75,7 +77,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / CONFIG_FILE).write_text(CONFIG, "utf-8")
-        return asyncio.run(fuzz(directory, arguments[0], examples, arguments[2:]))
+        return asyncio.run(fuzz(directory, os.path.abspath(arguments[0]), examples, arguments[2:]))
 
 
 if __name__ == "__main__":
