@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from pagewire.frontend.grammars.errors import GrammarError
@@ -75,3 +77,21 @@ def _all_orders(document: Any) -> Iterator[Any]:
             yield list(entries)
     else:
         yield document
+
+
+def written_at_random(matcher: LLMatcher, seed: int, max_bytes: int = 80) -> str | None:
+    """A text of the grammar's, byte by byte at random; None if it does not end within ``max_bytes``."""
+    draw = random.Random(seed)
+    matcher.reset()
+    text = bytearray()
+    while len(text) < max_bytes:
+        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        allowed = np.flatnonzero(bits).tolist()
+        if _Bytes.eos_token_id in allowed and (len(allowed) == 1 or draw.random() < 0.3):
+            return text.decode()
+        # Mostly structure: free strings would never end.
+        likely = [token for token in allowed if token in set(b'{}[]",:abc0139')]
+        token = draw.choice(likely or [token for token in allowed if token != _Bytes.eos_token_id])
+        assert matcher.consume_token(token)
+        text.append(token)
+    return None

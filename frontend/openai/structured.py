@@ -35,7 +35,13 @@ def asked_grammar(response_format: Any, structured_outputs: Any) -> Asked | None
 async def constrained(sampling: Sampling, fields: SamplingFields, checker: GrammarChecker) -> Sampling:
     """``sampling`` with the grammar that a request asks for, if any; raises ApiError naming the place at fault."""
     asked = asked_grammar(fields.response_format, fields.structured_outputs)
-    return sampling if asked is None else msgspec.structs.replace(sampling, grammar=await _source(asked, checker))
+    if asked is None:
+        return sampling
+    for name in ("allowed_token_ids", "bad_words"):
+        if getattr(sampling, name):
+            # Together they can leave no token at all.
+            raise invalid(f"'{name}' cannot be combined with '{asked.param}'.", name)
+    return msgspec.structs.replace(sampling, grammar=await _source(asked, checker))
 
 
 async def _source(asked: Asked, checker: GrammarChecker) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.json_schema import MAX_DEPTH, MAX_PROPERTIES, enforceable_schema
-from tests.json_schema_cases import allows, allows_text, matcher_of
+from tests.json_schema_cases import allows, allows_text, matcher_of, written_at_random
 
 
 def refusal(schema: Any) -> tuple[str, str]:
@@ -153,8 +153,11 @@ def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return objects | arrays | combined
 
 
+SCHEMAS = st.recursive(LEAVES, composed, max_leaves=5)
+
+
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(schema=st.recursive(LEAVES, composed, max_leaves=5), documents=st.lists(DOCUMENTS, min_size=4, max_size=8))
+@given(schema=SCHEMAS, documents=st.lists(DOCUMENTS, min_size=4, max_size=8))
 def test_no_accepted_schema_allows_what_a_validator_refuses(schema: Any, documents: list[Any]) -> None:
     matcher = matcher_of(schema)
     validator = jsonschema.Draft202012Validator(schema)
@@ -162,3 +165,13 @@ def test_no_accepted_schema_allows_what_a_validator_refuses(schema: Any, documen
         if not validator.is_valid(document):
             assert matcher is not None
             assert not allows(matcher, document), json.dumps([schema, document])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(schema=SCHEMAS, seed=st.integers(0, 1000))
+def test_whatever_a_grammar_lets_be_written_is_valid(schema: Any, seed: int) -> None:
+    matcher = matcher_of(schema)
+    texts = [written_at_random(matcher, seed + i) for i in range(4)] if matcher else []
+    for text in texts:
+        if text is not None:
+            jsonschema.validate(json.loads(text), schema, cls=jsonschema.Draft202012Validator)

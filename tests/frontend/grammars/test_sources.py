@@ -1,0 +1,133 @@
+"""Regular expressions, choices, grammars and tags: what becomes a source, and what is refused where."""
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher
+
+from pagewire.frontend.grammars.checker import Asked, GrammarChecker
+from pagewire.frontend.grammars.errors import GrammarError
+from pagewire.frontend.grammars.repeats import expansion
+from pagewire.frontend.grammars.sources import Kind, grammar_source
+from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS
+from tests.json_schema_cases import TOKENIZER, allows_text
+
+TAGS = {
+    "structures": [
+        {
+            "begin": "<f=add>",
+            "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+            "end": "</f>",
+        }
+    ],
+    "triggers": ["<f="],
+}
+
+
+def language(kind: Kind, value: Any) -> LLMatcher:
+    return LLMatcher(TOKENIZER, grammar_source(kind, value), log_level=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "inside", "outside"),
+    [
+        ("json_object", None, ['{"a": [1]}', "{}"], ["[]", "{", "1"]),
+        ("json_schema", True, ["1", "[]"], ["x"]),
+        ("regex", r"^\d{3}-[a-z]+$", ["123-ab"], ["123-", "x123-ab"]),
+        ("regex", 'a/b\n"c', ['a/b\n"c'], ["a/b"]),
+        ("choice", ["yes", 'q"\\', "é\n"], ["yes", 'q"\\', "é\n"], ["no", "yesyes"]),
+        ("grammar", 'start: "a" b+\nb: /[0-9]/', ["a1", "a12"], ["a"]),
+        ("grammar", "%llguidance {}\nstart: A // <not a token>\nA: /a{3}/", ["aaa"], ["aa"]),
+        ("grammar", 'root ::= "yes" | "no" ws\nws ::= [ ]{0,3}', ["yes", "no  "], ["maybe"]),
+        ("structural_tag", TAGS, ["hi", 'hi <f=add>{"a":1}</f> bye', "<f"], ["<f=sub>", '<f=add>{"b":1}</f>', "<f="]),
+        ("structural_tag", json.dumps(TAGS), ["hi"], ["<f=sub>"]),
+    ],
+)
+def test_a_source_means_what_was_asked_for(kind: Kind, value: Any, inside: list[str], outside: list[str]) -> None:
+    matcher = language(kind, value)
+    assert [text for text in inside if not allows_text(matcher, text)] == []
+    assert [text for text in outside if allows_text(matcher, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path", "what"),
+    [
+        ("regex", "[.*", "", "unclosed"),
+        ("regex", "(?=a)b", "", "look-around"),
+        ("regex", 5, "", "regular expression"),
+        ("regex", "a{1000000}", "", "repetitions"),
+        ("choice", [], "", "at least one"),
+        ("choice", ["a", 1], "[1]", "string"),
+        ("choice", ["\ud800"], "", "surrogate"),
+        ("grammar", "start: missing", "", "unknown name"),
+        ("grammar", 'root ::= "', "", "GBNF"),
+        ("grammar", 'start: "x" <|im_end|>', "", "special tokens"),
+        ("grammar", 'start: %json {"not": {}}', "", "%json"),
+        ("grammar", '%llguidance {"allow_invalid_utf8": true}\nstart: "x"', "", "options"),
+        ("grammar", "start: a[lazy]", "", "options of rules"),
+        ("grammar", "start: @other", "", "other grammars"),
+        ("grammar", "\n".join(f"a{i}: a{i + 1}" for i in range(600)), "", "rules"),
+        ("grammar", "start: A\nA: B{100}\nB: C{100}\nC: /x/", "", "repetitions"),
+        ("grammar", "x" * (MAX_GRAMMAR_CHARS + 1), "", "characters"),
+        ("structural_tag", {"format": {}}, ".structures", "list"),
+        ("structural_tag", {**TAGS, "triggers": ["<g"]}, ".structures[0].begin", "triggers"),
+        (
+            "structural_tag",
+            {"structures": [{"begin": "<a>", "schema": {"type": "x"}, "end": ""}], "triggers": ["<a"]},
+            ".structures[0].schema.type",
+            "expected one of",
+        ),
+    ],
+)
+def test_a_refusal_says_what_and_where(kind: Kind, value: Any, path: str, what: str) -> None:
+    with pytest.raises(GrammarError) as caught:
+        grammar_source(kind, value)
+    assert caught.value.path == path
+    assert what in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "times"),
+    [
+        ("abc", 1),
+        ("a{3}", 3),
+        ("a{2,7}b{5}", 7),
+        ("(a{2}){3}", 6),
+        ("((a{2}b){3}c){4}", 24),
+        (r"\{9}", 1),
+        (r"\({9}", 9),
+        ("[(]{9}", 9),
+        ("[{9}]", 1),
+        ("(a|b{4}){,5}", 20),
+        ("(a{2})+{3}", 6),
+        ("a{99999999999}", 10**9),
+        ('"x"~2..8', 8),
+    ],
+)
+def test_nested_repetitions_multiply(pattern: str, times: int) -> None:
+    assert expansion(pattern) == times
+
+
+async def test_what_was_checked_once_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Any] = []
+
+    def counting(kind: Kind, value: Any) -> str:
+        checked.append(value)
+        return grammar_source(kind, value)
+
+    monkeypatch.setattr("pagewire.frontend.grammars.checker.grammar_source", counting)
+    checker = GrammarChecker()
+    for _ in range(2):
+        assert await checker.source(Asked("regex", "a+", "x")) == grammar_source("regex", "a+")
+        with pytest.raises(GrammarError, match="unclosed"):
+            await checker.source(Asked("regex", "[a", "x"))
+    assert checked == ["a+", "[a"]
+    checker.close()
+
+
+async def test_checking_has_a_time_limit() -> None:
+    checker = GrammarChecker(max_seconds=0.0)
+    with pytest.raises(GrammarError, match="longer than"):
+        await checker.source(Asked("choice", [f"option {i}" for i in range(5000)], "x"))
+    checker.close()
