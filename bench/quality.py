@@ -86,19 +86,21 @@ def run(model_name: str, text: str, limit: int, window_tokens: int) -> Iterator[
         return NativeDecoder(config, weights, quantization=quantization)
 
     formats: dict[str, Callable[[], Model]] = {
-        "float32": lambda: load_model(files, "float32", CPU),
-        "bfloat16": lambda: load_model(files, "bfloat16", CPU),
         "native bfloat16": lambda: native(None),
         "native int8-weight-only": lambda: native("int8-weight-only"),
         "native int8": lambda: native("int8"),
+        "torch bfloat16": lambda: load_model(files, "bfloat16", CPU),
     }
-    windows: list[Window] = []
+    blocks = -(-window_tokens // BLOCK_SIZE)
+    reference = load_model(files, "float32", CPU)
+    reference.allocate_kv(blocks)
+    chunks = [ids[start : start + window_tokens] for start in starts]
+    windows = [Window(chunk, *losses(reference, chunk)) for chunk in chunks]
+    loss = sum(window.loss for window in windows)
+    yield "float32", Score(math.exp(loss / (len(windows) * (window_tokens - 1))), 1.0)
     for name, build in formats.items():
         model = build()
-        model.allocate_kv(-(-window_tokens // BLOCK_SIZE))
-        if not windows:
-            chunks = [ids[start : start + window_tokens] for start in starts]
-            windows = [Window(chunk, *losses(model, chunk)) for chunk in chunks]
+        model.allocate_kv(blocks)
         yield name, score(model, windows)
 
 

@@ -12,6 +12,7 @@ namespace {
 
 struct Handle {
     explicit Handle(const Config& config) : model(config), step(model) {}
+    ~Handle() { model.pool.settle(); }  // a late thread still reads the step
     Model model;
     Step step;
 };
