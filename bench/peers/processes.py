@@ -21,12 +21,16 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class ServerSpec(Struct, frozen=True):
-    """How to start a server. ``environ`` is added to the environment; it must serve plain HTTP on loopback ``port``."""
+    """How to start a server. ``environ`` is added to the environment; it must serve plain HTTP on loopback ``port``.
+
+    ``keeps_alive`` is False for a server that takes one request per connection, whatever its answers say.
+    """
 
     name: str
     command: tuple[str, ...]
     port: int
     environ: dict[str, str] = {}
+    keeps_alive: bool = True
 
     @property
     def url(self) -> str:
@@ -64,6 +68,11 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """The first of its processes."""
+        return self._process.pid
 
     def wait_until_ready(self) -> None:
         """Wait until a token comes out, and set ``start_s`` to how long it took. Raises ``ServerFailed``."""

@@ -58,7 +58,8 @@ def _llama(name: str, peers: Path, port: int, slots: int) -> ServerSpec:
     # A cache of its own for each slot is faster here than one shared by all; old prompts may take no more than 1 GB.
     cache = ("--parallel", str(slots), "--ctx-size", str(slots * MAX_LENGTH), "--no-kv-unified", "--cache-ram", "1024")
     command = (str(program_of(name, peers)), "-c", run, "--model", str(model), *cache, *_listen(port))
-    return ServerSpec(name, command, port)
+    # It closes the connection after a streamed answer, though it announces the opposite.
+    return ServerSpec(name, command, port, keeps_alive=False)
 
 
 def _listen(port: int) -> tuple[str, ...]:

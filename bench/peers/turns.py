@@ -19,11 +19,13 @@ SETTLE_S = 2.0
 
 async def take_turns(specs: Sequence[ServerSpec], settings: Sequence[Settings], progress: Progress) -> list[Run]:
     """Measure each of ``settings``, repeat by repeat, on every server (A B A B); an interrupt ends it early."""
-    request = RequestSettings()
-    targets = await find_targets([f"{spec.name}={spec.url}" for spec in specs], None, request)
+    targets = await find_targets([f"{spec.name}={spec.url}" for spec in specs], None, RequestSettings())
     runs: list[Run] = []
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(Client(target, request)) for target in targets]
+        clients = [
+            await stack.enter_async_context(Client(target, _request_settings(spec)))
+            for target, spec in zip(targets, specs, strict=True)
+        ]
         for each in settings:
             for client in clients:
                 await warm_up(client, each, progress)
@@ -36,3 +38,7 @@ async def take_turns(specs: Sequence[ServerSpec], settings: Sequence[Settings], 
                 if run.interrupted:
                     return runs
     return runs
+
+
+def _request_settings(spec: ServerSpec) -> RequestSettings:
+    return RequestSettings(headers={} if spec.keeps_alive else {"Connection": "close"})
