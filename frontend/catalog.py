@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.openai.defaults import SamplingDefaults, sampling_defaults
@@ -95,6 +96,13 @@ class Catalog:
         entry = names[name]
         return self._prepared.get(entry.engine) or await self._prepare(entry)
 
+    def use_template(self, supplied: TemplateText) -> None:
+        """Let requests from now on use another text of what ``--chat-template`` stands for."""
+        self._supplied_template = supplied
+        self._prepared = {
+            engine: replace(served, **self._template_parts(served.model)) for engine, served in self._prepared.items()
+        }
+
     async def watch(self) -> None:
         """Prepare models as their engines become ready, so that the first request need not wait; runs for ever."""
         tried: set[str] = set()
@@ -123,18 +131,24 @@ class Catalog:
 
     def _make(self, entry: EngineModel) -> ServedModel:
         model = entry.model
-        template = self._load_template(model)
         return ServedModel(
             name=self._config.served_model_name[0] if self._config.served_model_name else model.name,
             engine_model=entry,
             tokenizer=Tokenizer(model.tokenizer_json),
-            template=template,
             defaults=sampling_defaults(self._config, model.generation_defaults),
-            tool_format=tool_format(
+            **self._template_parts(model),
+        )
+
+    def _template_parts(self, model: Model) -> dict[str, Any]:
+        """The template, and what is told from its text."""
+        template = self._load_template(model)
+        return {
+            "template": template,
+            "tool_format": tool_format(
                 self._config.tool_call_parser, template.tool_text if template and template.takes_tools else None
             ),
-            reasoning=reasoning_tags(self._config.reasoning_parser, template.text if template else None),
-        )
+            "reasoning": reasoning_tags(self._config.reasoning_parser, template.text if template else None),
+        }
 
     def _load_template(self, model: Model) -> ChatTemplate | None:
         """The supplied template, else the model's; a model's own template that does not compile counts as none."""

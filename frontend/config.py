@@ -60,6 +60,20 @@ class FrontendConfig:
         help="prefix of every route, behind a proxy that keeps it",
         aliases=("--api-prefix",),
     )
+    ssl_certfile: str | None = option(
+        text("a path", "FILE"),
+        None,
+        group=_HTTP,
+        help="serve HTTPS with this certificate chain (PEM); read again on SIGHUP",
+        aliases=("--ssl-cert-file",),
+    )
+    ssl_keyfile: str | None = option(
+        text("a path", "FILE"),
+        None,
+        group=_HTTP,
+        help="its private key, if it is in a file of its own",
+        aliases=("--ssl-key-file",),
+    )
     sse_keep_alive_interval: float = option(
         seconds(),
         15.0,
@@ -190,6 +204,8 @@ class FrontendConfig:
         """Raise ``ValueError`` for options that contradict each other."""
         for address in self.engine:
             check_exposure(address, self.insecure_tcp)
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("--ssl-keyfile: expected --ssl-certfile with it")
 
 
 def read_config(argv: Sequence[str] | None = None) -> FrontendConfig:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import ssl
 from contextlib import suppress
 
 from aiohttp import web
@@ -19,10 +20,17 @@ _BACKLOG = 2048
 class Listener:
     """The HTTP server of one app: opens, stops taking connections, closes."""
 
-    def __init__(self, app: web.Application, config: FrontendConfig, port: int | None = None):
+    def __init__(
+        self,
+        app: web.Application,
+        config: FrontendConfig,
+        port: int | None = None,
+        tls: ssl.SSLContext | None = None,
+    ):
         """Nothing is opened yet; ``port`` replaces the configured one, 0 lets the system choose."""
         self._config = config
         self._port = config.port if port is None else port
+        self._tls = tls
         # A handler is cancelled when its client goes; leaving its generations aborts them.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         self._server: asyncio.Server | None = None
@@ -33,10 +41,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         config = self._config
         if config.uds:
-            self._server = await loop.create_unix_server(self._make_protocol, config.uds, backlog=_BACKLOG)
+            self._server = await loop.create_unix_server(
+                self._make_protocol, config.uds, backlog=_BACKLOG, ssl=self._tls
+            )
         else:
             self._server = await loop.create_server(
-                self._make_protocol, config.host, self._port, backlog=_BACKLOG, reuse_address=True
+                self._make_protocol, config.host, self._port, backlog=_BACKLOG, reuse_address=True, ssl=self._tls
             )
 
     @property

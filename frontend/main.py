@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +18,11 @@ from pagewire.frontend.config import FrontendConfig, read_config
 from pagewire.frontend.listen import Listener
 from pagewire.frontend.openai.defaults import check_defaults
 from pagewire.frontend.pool import EnginePool
+from pagewire.frontend.reload import Reloader
 from pagewire.frontend.state import FRONTEND, Frontend
 from pagewire.frontend.template import TemplateError
 from pagewire.frontend.templates.source import TemplateText
+from pagewire.frontend.tls import tls_context
 from pagewire.protocol.logs import configure_logging
 from pagewire.protocol.options import USAGE_ERROR
 
@@ -36,19 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         keys = Keys.read(config)
         check_defaults(config)
         template = read_supplied_template(config)
+        tls = tls_context(config)
     except (TemplateError, ValueError) as error:
         print(f"pagewire-frontend: {error}", file=sys.stderr)
         return USAGE_ERROR
     _warn_of_risks(config, keys)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, keys, template))
+        return runner.run(_serve(config, keys, template, tls))
 
 
-async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | None) -> int:
+async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | None, tls: ssl.SSLContext | None) -> int:
     app = make_app(config, EnginePool(config.engine, f"frontend-{os.getpid()}"), keys, template)
-    listener = Listener(app, config)
+    listener = Listener(app, config, tls=tls)
     stop = asyncio.Event()
-    _handle_signals(app[FRONTEND], stop)
+    _handle_signals(Reloader(app[FRONTEND], tls), stop)
     try:
         await listener.open()
     except OSError as error:
@@ -62,8 +66,8 @@ async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | No
     return 0
 
 
-def _handle_signals(frontend: Frontend, stop: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT drains, the second one stops at once; SIGHUP reads the keys again."""
+def _handle_signals(reloader: Reloader, stop: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT drains, the second one stops at once; SIGHUP reloads."""
     loop = asyncio.get_running_loop()
 
     def on_stop(number: int) -> None:
@@ -71,17 +75,9 @@ def _handle_signals(frontend: Frontend, stop: asyncio.Event) -> None:
             os._exit(128 + number)
         stop.set()
 
-    def on_reload() -> None:
-        try:
-            frontend.keys = Keys.read(frontend.config)
-        except ValueError as error:
-            logger.error("keys stay as they were: %s", error)
-        else:
-            logger.info("read the keys again: %d now", len(frontend.keys.digests))
-
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop, number)
-    loop.add_signal_handler(signal.SIGHUP, on_reload)
+    loop.add_signal_handler(signal.SIGHUP, reloader.start)
 
 
 async def _drain(frontend: Frontend, listener: Listener) -> None:
@@ -109,7 +105,7 @@ def _address(config: FrontendConfig) -> str:
     if config.uds:
         return f"unix:{config.uds}"
     host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"http://{host}:{config.port}"
+    return f"{'https' if config.ssl_certfile else 'http'}://{host}:{config.port}"
 
 
 if __name__ == "__main__":

@@ -74,6 +74,8 @@ FRONTEND_OPTIONS = frozenset(
         "served_model_name",
         "shutdown_timeout",
         "sse_keep_alive_interval",
+        "ssl_certfile",
+        "ssl_keyfile",
         "stream_interval",
         "strict_params",
         "tool_call_parser",

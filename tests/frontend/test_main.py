@@ -111,6 +111,26 @@ async def test_keys_are_read_again_on_sighup(engine: FakeEngine, tmp_path: Path)
                 assert response.status == 200
 
 
+async def test_the_chat_template_is_read_again_on_sighup(engine: FakeEngine, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("first")
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    async with engine.serving(), frontend(engine, "--chat-template", str(template)) as program:
+        await program.read_until("listening", "is ready")
+        async with aiohttp.ClientSession(timeout=TIMEOUT) as http:
+            for text, words, expected in (
+                ("first", "", "first"),
+                ("second", "read the chat template again", "second"),
+                ("{% if %}", "the chat template stays as it was", "second"),
+            ):
+                if words:
+                    template.write_text(text)
+                    program.process.send_signal(signal.SIGHUP)
+                    await program.read_until(words)
+                async with http.post(f"{program.url}/v1/chat/completions/render", json=body) as response:
+                    assert (await response.json())["data"][0]["prompt"] == expected
+
+
 async def test_requests_are_logged_with_their_id_and_without_their_text(engine: FakeEngine) -> None:
     async with engine.serving(), frontend(engine) as program, aiohttp.ClientSession(timeout=TIMEOUT) as http:
         await program.read_until("listening", "is ready")
@@ -133,6 +153,8 @@ async def test_requests_are_logged_with_their_id_and_without_their_text(engine: 
         ("--chat-template", "./no/such/template.jinja"),
         ("--chat-template", "{% if %}"),
         ("--api-key-file", "/no/such/file"),
+        ("--ssl-certfile", "/no/such/file"),
+        ("--ssl-keyfile", "/no/such/file"),
         ("--override-generation-config", '{"temprature": 1}'),
     ],
 )
