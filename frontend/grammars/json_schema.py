@@ -103,8 +103,9 @@ class _Walk:
             raise GrammarError(f"it is nested more than {MAX_DEPTH} deep", path)
         outer, self._deepest = self._deepest, self._level
         reduced: dict[str, Any] = {}
-        for keyword, value in schema.items() if isinstance(schema, dict) else ():
-            self._keyword(reduced, keyword, value, schema, path, pointer)
+        if isinstance(schema, dict):
+            for keyword, value in schema.items():
+                self._keyword(reduced, keyword, value, schema, path, pointer)
         self._heights[pointer] = self._deepest - self._level + 1
         self._deepest = max(outer, self._deepest)
         self._level -= 1
