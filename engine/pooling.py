@@ -72,7 +72,7 @@ class Pooler:
         Returns the plan rows whose prompts are complete, each with its embedding, float32 [hidden] of length 1.
         """
         complete: list[tuple[int, Tensor]] = []
-        for part, states in zip(parts, hidden.split([len(part.tokens) for part in parts]), strict=True):
+        for part, states in zip(parts, torch.split(hidden, [len(part.tokens) for part in parts]), strict=True):
             total = states.double().sum(0)
             if part.slot in self._sums:
                 total += self._sums.pop(part.slot)

@@ -91,8 +91,9 @@ class _Streaming:
         """Stream until every choice has finished."""
         opening = list(self._shape.opening())
         if heading := self._shape.heading():
-            usage = {"usage": None} if self._usage_at_end else {}
-            await self._response.write(self._frame.with_fields(opening.pop(0), heading | usage))
+            if self._usage_at_end:
+                heading = {**heading, "usage": None}
+            await self._response.write(self._frame.with_fields(opening.pop(0), heading))
         await self._send(opening)
         waiting = True
         while not choices.finished:

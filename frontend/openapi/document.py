@@ -115,9 +115,10 @@ def _reference(struct: type[Struct]) -> Json:
 
 
 def _schemas() -> Json:
-    requests = {operation.request for operation in OPERATIONS if operation.request}
-    shown = {operation.answer for operation in OPERATIONS if not isinstance(operation.answer, str)}
-    structs = sorted({*requests, *shown, answers.Error, answers.MessagesError}, key=lambda struct: struct.__name__)
+    requests: set[type[Struct]] = {operation.request for operation in OPERATIONS if operation.request}
+    shown: set[type[Struct]] = {operation.answer for operation in OPERATIONS if not isinstance(operation.answer, str)}
+    errors: set[type[Struct]] = {answers.Error, answers.MessagesError}
+    structs = sorted(requests | shown | errors, key=lambda struct: struct.__name__)
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     for request in requests:
         _complete(schemas[request.__name__])

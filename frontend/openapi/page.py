@@ -65,7 +65,9 @@ def _operation(method: str, path: str, operation: Json, document: Json) -> str:
             for name, field in sorted(schema["properties"].items(), key=lambda item: (item[0] not in required, item[0]))
         ]
         parts.append(_table("Field", rows))
-    parts.append(_table("Answer", [_answer_row(*item, document) for item in operation["responses"].items()]))
+    parts.append(
+        _table("Answer", [_answer_row(status, answer, document) for status, answer in operation["responses"].items()])
+    )
     return f"<details>{''.join(parts)}</details>"
 
 
