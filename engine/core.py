@@ -137,8 +137,7 @@ class EngineCore:
         self._counters["steps"] += 1
         self._step_seconds += self._clock() - started
         if not self._scheduler.has_work:
-            # Idle is the moment to see whether anything leaked; it costs nothing anyone waits for.
-            self._scheduler.check_invariants()
+            self._scheduler.check_idle()
         return deltas
 
     def _check(self, key: Key, message: Generate) -> Error | None:

@@ -303,6 +303,12 @@ class Scheduler:
     def _num_uncomputed(request: Request) -> int:
         return len(request.tokens) + request.in_flight - request.num_computed
 
+    def check_idle(self) -> None:
+        """Assert that nothing is held while no request is unfinished; costs nothing."""
+        assert not self.has_work
+        assert self._pool.num_free == self.config.num_blocks, "blocks leaked"
+        assert len(self._free_slots) == self._num_slots, "slots leaked"
+
     def check_invariants(self) -> None:
         """Assert what must hold between any two calls; costs time in proportion to the pool."""
         self._pool.check_invariants(request.blocks for request in self._running)
