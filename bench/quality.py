@@ -16,11 +16,13 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from pagewire.engine.attention.reference import ReferenceAttention
 from pagewire.engine.batch import Batch
 from pagewire.engine.models.base import BLOCK_SIZE, Model
+from pagewire.engine.models.decoder import Decoder
 from pagewire.engine.models.describe import describe_model
 from pagewire.engine.models.files import resolve_model
-from pagewire.engine.models.loader import load_config, load_model, load_weights
+from pagewire.engine.models.loader import load_config, load_weights
 from pagewire.engine.models.native import NativeDecoder
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"
@@ -85,14 +87,18 @@ def run(model_name: str, text: str, limit: int, window_tokens: int) -> Iterator[
         weights = load_weights(files, config, torch.float32 if quantization else torch.bfloat16, CPU)
         return NativeDecoder(config, weights, quantization=quantization)
 
+    # Not load_model: in bfloat16 that would choose the native code.
+    def in_torch(dtype: torch.dtype) -> Model:
+        return Decoder(config, load_weights(files, config, dtype, CPU), ReferenceAttention(BLOCK_SIZE))
+
     formats: dict[str, Callable[[], Model]] = {
         "native bfloat16": lambda: native(None),
         "native int8-weight-only": lambda: native("int8-weight-only"),
         "native int8": lambda: native("int8"),
-        "torch bfloat16": lambda: load_model(files, "bfloat16", CPU),
+        "torch bfloat16": lambda: in_torch(torch.bfloat16),
     }
     blocks = -(-window_tokens // BLOCK_SIZE)
-    reference = load_model(files, "float32", CPU)
+    reference = in_torch(torch.float32)
     reference.allocate_kv(blocks)
     chunks = [ids[start : start + window_tokens] for start in starts]
     windows = [Window(chunk, *losses(reference, chunk)) for chunk in chunks]
