@@ -16,6 +16,7 @@ from llguidance import LLMatcher
 
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.formats import ENFORCED, MISSING, PATTERNS
+from pagewire.frontend.grammars.patterns import ecma_pattern
 from pagewire.frontend.grammars.repeats import check_repeats
 from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS, first_line
 
@@ -88,7 +89,6 @@ class _Walk:
             "enum": _check_enum,
             "const": _check_const,
             "required": _check_required,
-            "pattern": _check_pattern,
             "multipleOf": _check_multiple_of,
             **dict.fromkeys(_COUNTS, _check_count),
             **dict.fromkeys(_BOUNDS, _check_bound),
@@ -139,6 +139,8 @@ class _Walk:
                 reduced["items"] = rest
         elif keyword in _SINGLES:
             reduced[keyword] = self.schema(value, at, (*pointer, keyword))
+        elif keyword == "pattern":
+            reduced[keyword] = _pattern(value, at)
         elif keyword == "$ref":
             self._references.setdefault(_target(value, at), at)
             reduced[keyword] = value
@@ -159,11 +161,12 @@ class _Walk:
         limit = MAX_PATTERN_PROPERTIES if is_patterns else MAX_PROPERTIES
         if len(value) > limit:
             raise GrammarError(f"it has {len(value)} entries, more than {limit}", path)
-        for name in value:
+        reduced = {}
+        for name, entry in value.items():
             _check_writable(name, path)
-            if is_patterns:
-                _check_pattern(name, path, value)
-        return {name: self.schema(entry, f"{path}.{name}", (*pointer, name)) for name, entry in value.items()}
+            kept = _pattern(name, path) if is_patterns else name
+            reduced[kept] = self.schema(entry, f"{path}.{name}", (*pointer, name))
+        return reduced
 
 
 def _target(value: Any, path: str) -> Pointer:
@@ -243,12 +246,15 @@ def _check_required(value: Any, path: str, schema: Mapping[str, Any]) -> None:
         _check_writable(name, path)
 
 
-def _check_pattern(value: Any, path: str, schema: Mapping[str, Any]) -> None:
+def _pattern(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise GrammarError("expected a string", path)
     check_repeats(value, path)
-    if problem := LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema({"type": "string", "pattern": value})):
+    pattern = ecma_pattern(value, path)
+    alone = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
+    if problem := LLMatcher.validate_grammar(alone):
         raise GrammarError(first_line(problem), path)
+    return pattern
 
 
 def _check_multiple_of(value: Any, path: str, schema: Mapping[str, Any]) -> None:

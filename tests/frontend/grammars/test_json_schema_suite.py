@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 SUITE = os.environ.get("JSON_SCHEMA_SUITE", "")
 # Of the optional parts, those that say what is valid where the standard leaves a choice.
-OPTIONAL = ("format", "bignum.json", "float-overflow.json", "non-bmp-regex.json")
+OPTIONAL = ("format", "bignum.json", "ecmascript-regex.json", "float-overflow.json", "non-bmp-regex.json")
 
 
 @pytest.mark.skipif(not SUITE, reason="JSON_SCHEMA_SUITE is not set")
