@@ -130,9 +130,6 @@ def test_null_is_as_good_as_absent_in_every_field(schema: type[msgspec.Struct]) 
     [
         ("functions", [{"name": "f"}]),
         ("function_call", {"name": "f"}),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "yaml"}),
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "s"}}),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "alloy"}),
         ("prediction", {"type": "content", "content": "x"}),
@@ -155,7 +152,6 @@ def test_features_that_are_missing_are_refused_by_name(field: str, value: Any) -
     "fields",
     [
         {"functions": [], "function_call": "none"},
-        {"response_format": {"type": "text"}},
         {"modalities": ["text"]},
         {"suffix": ""},
         {"best_of": 1},
