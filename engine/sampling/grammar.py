@@ -97,7 +97,10 @@ class GrammarMasks:
 
 def _hold_back(bits: Bits, token_ids: Ints) -> None:
     """Take tokens out of a mask [words], unless nothing would be left."""
+    words, places = token_ids >> 5, np.uint32(1) << (token_ids & 31).astype(np.uint32)
+    if not (bits.view(np.uint32)[words] & places).any():
+        return  # the usual case: the grammar is not complete
     without = bits.view(np.uint32).copy()
-    np.bitwise_and.at(without, token_ids >> 5, ~(np.uint32(1) << (token_ids & 31).astype(np.uint32)))
+    np.bitwise_and.at(without, words, ~places)
     if without.any():
         bits[:] = without.view(np.int32)
