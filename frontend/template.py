@@ -130,6 +130,16 @@ class ChatTemplate:
         """Whether the template looks at the tools of a conversation."""
         return self._tool_use is not None or "tools" in self._default.variables
 
+    @cached_property
+    def shows_calls(self) -> bool:
+        """Whether the prompt tells of calls made earlier in a conversation without tools, found by trying."""
+        call = {"id": "call", "type": "function", "function": {"name": "called-earlier", "arguments": {}}}
+        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        try:
+            return "called-earlier" in self.render(messages, add_generation_prompt=False)
+        except TemplateError:
+            return False
+
     @property
     def content_format(self) -> ContentFormat:
         """Whether messages reach the template with content as a string or as a list of parts."""

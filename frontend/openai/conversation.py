@@ -12,7 +12,7 @@ from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.schema import ChatRequest, TokenizeRequest
 from pagewire.frontend.template import TemplateError, content_text
-from pagewire.frontend.tools.in_text import with_tools_in_text
+from pagewire.frontend.tools.in_text import has_calls, with_tools_in_text
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +76,10 @@ async def render(conversation: Conversation, served: ServedModel, metrics: Metri
     begun = time.perf_counter()
     try:
         messages = conversation.messages
-        if conversation.tools and not served.template.takes_tools:
-            messages = with_tools_in_text(messages, conversation.tools)
-        text = await served.template.render_async(
+        template = served.template
+        if not template.takes_tools and (conversation.tools or (has_calls(messages) and not template.shows_calls)):
+            messages = with_tools_in_text(messages, conversation.tools or ())
+        text = await template.render_async(
             messages,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,

@@ -16,10 +16,16 @@ Message = Mapping[str, Any]
 _SYSTEM_ROLES = ("system", "developer")
 
 
+def has_calls(messages: Sequence[Message]) -> bool:
+    """Whether tools were called in earlier turns."""
+    return any(message.get("tool_calls") for message in messages)
+
+
 def with_tools_in_text(messages: Sequence[Message], tools: Sequence[Any]) -> list[Message]:
     """Messages without fields and roles for tools that say the same; the caller's are not touched.
 
-    Raises TemplateError for content that is no text.
+    ``tools`` may be empty: the model is shown none, but what was called earlier. Raises TemplateError for content that
+    is no text.
     """
     told: list[Message] = []
     after_tool = False
@@ -34,6 +40,8 @@ def with_tools_in_text(messages: Sequence[Message], tools: Sequence[Any]) -> lis
         else:
             told.append(_with_calls_in_text(message, content))
         after_tool = message["role"] == "tool"
+    if not tools:
+        return told
     instruction = _instruction(tools)
     if told[0]["role"] in _SYSTEM_ROLES:
         system = content_text(told[0].get("content"), "messages[0].content")

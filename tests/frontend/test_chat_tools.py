@@ -320,6 +320,23 @@ async def test_tools_reach_a_model_whose_template_knows_of_none(start_server: St
     assert answer["choices"][0]["finish_reason"] == "tool_calls"
 
 
+async def test_such_a_model_sees_earlier_calls_even_if_it_may_call_no_more(
+    start_server: StartServer, engine: FakeEngine
+) -> None:
+    server = await start_server(chat_template=CHATML)
+    call = {"id": "1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": "Now?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "noon"},
+    ]
+    for fields in ({"tools": TOOLS, "tool_choice": "none"}, {}):
+        await server.chat(history, **fields)
+        assert "<tools>" not in prompt_of(engine)
+        assert '{"name": "now", "arguments": {}}' in prompt_of(engine)
+        assert "<tool_response>\nnoon\n</tool_response>" in prompt_of(engine)
+
+
 @pytest.mark.parametrize(
     ("schema", "place"), [({"type": "no such"}, ".type"), ({"not": {}}, ".not"), ({"$ref": "#/x"}, "")]
 )

@@ -34,6 +34,10 @@ def test_the_prompt_is_that_of_a_template_with_tools() -> None:
     assert render("chatml", with_tools_in_text(HISTORY[1:], [TOOL])) == render("tool_use", HISTORY[1:], [TOOL])
 
 
+def test_earlier_calls_are_told_even_if_the_model_is_shown_no_tools() -> None:
+    assert render("chatml", with_tools_in_text(HISTORY, [])) == render("tool_use", HISTORY)
+
+
 def test_calls_that_are_broken_stay_as_they_were_written() -> None:
     broken = [{"function": {"name": "f", "arguments": "{x"}}, {"function": {"name": "g"}}, "h"]
     told = with_tools_in_text([{"role": "assistant", "content": "So:", "tool_calls": broken}], [TOOL])
