@@ -134,7 +134,8 @@ class ChatTemplate:
     def shows_calls(self) -> bool:
         """Whether the prompt tells of calls made earlier in a conversation without tools, found by trying."""
         call = {"id": "call", "type": "function", "function": {"name": "called-earlier", "arguments": {}}}
-        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        turn: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [call]}
+        messages = [{"role": "user", "content": "-"}, turn]
         try:
             return "called-earlier" in self.render(messages, add_generation_prompt=False)
         except TemplateError:
