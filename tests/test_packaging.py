@@ -14,9 +14,8 @@ import pagewire
 ROOT = Path(__file__).parent.parent
 PACKAGE_DIRECTORIES = {
     "pagewire": "pagewire",
-    **{f"pagewire/{name}": name for name in ("engine", "frontend", "protocol")},
+    **{f"pagewire/{name}": name for name in ("bench", "engine", "examples", "frontend", "protocol")},
 }
-PACKAGE_DIRECTORIES["pagewire/bench"] = "bench"
 
 
 def project() -> dict:
