@@ -18,6 +18,7 @@ from pagewire.engine.models.describe import describe_model, model_pooling
 from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import resolve_model
 from pagewire.engine.models.loader import load_config, load_model, resolve_dtype
+from pagewire.engine.models.native import NativeDecoder
 from pagewire.engine.runner import Runner
 from pagewire.engine.scheduler import Scheduler, SchedulerConfig
 from pagewire.engine.vocabulary import Vocabulary
@@ -41,15 +42,24 @@ class Engine:
 def build_engine(config: EngineConfig) -> Engine:
     """Load the model and make everything around it; raises ``ModelError`` with one line for the user."""
     device = pick_device(config.device)
-    torch.set_num_threads(config.threads or physical_cores())
+    threads = config.threads or physical_cores()
+    torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     files = resolve_model(config.model, config.revision)
     shape = load_config(files)
     logger.info("loading %s on %s", files.path, device.name)
     quantization = None if config.quantization == "none" else config.quantization
     model = load_model(
-        files, config.dtype, device.torch, quantization=quantization, dummy=config.load_format == "dummy"
+        files,
+        config.dtype,
+        device.torch,
+        quantization=quantization,
+        threads=threads,
+        dummy=config.load_format == "dummy",
     )
+    if isinstance(model, NativeDecoder):
+        # It has threads of its own. What is left to torch is small, and its threads would spin on the same cores.
+        torch.set_num_threads(1)
     described = describe_model(files, shape, resolve_dtype(shape, config.dtype), created=int(time.time()))
     limits = _decide_limits(config, shape, model, device)
     model.allocate_kv(limits.num_blocks)
@@ -69,7 +79,7 @@ def build_engine(config: EngineConfig) -> Engine:
         limits.num_blocks * model.kv_bytes_per_block() / 2**30,
         limits.max_num_seqs,
     )
-    return Engine(_build_core(config, runner, described, limits), described, limits)
+    return Engine(_build_core(config, runner, described, limits, is_cpu=device.torch.type == "cpu"), described, limits)
 
 
 def _decide_limits(config: EngineConfig, shape: ModelConfig, model: ModelOnDevice, device: Device) -> Limits:
@@ -93,12 +103,13 @@ def _decide_limits(config: EngineConfig, shape: ModelConfig, model: ModelOnDevic
     )
 
 
-def _build_core(config: EngineConfig, runner: Runner, described: Model, limits: Limits) -> EngineCore:
+def _build_core(config: EngineConfig, runner: Runner, described: Model, limits: Limits, *, is_cpu: bool) -> EngineCore:
     scheduler = Scheduler(
         SchedulerConfig(
             num_blocks=limits.num_blocks,
             max_num_seqs=limits.max_num_seqs,
             max_num_batched_tokens=limits.max_num_batched_tokens,
+            max_mixed_prefill_tokens=config.max_mixed_prefill_tokens or (128 if is_cpu else None),
             block_size=limits.block_size,
             prefix_caching=config.enable_prefix_caching,
             policy=config.scheduling_policy,

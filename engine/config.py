@@ -115,6 +115,13 @@ class EngineConfig:
         shown_default="512 on cpu, 2048 on cuda",
         aliases=("--chunked-prefill-size",),
     )
+    max_mixed_prefill_tokens: int | None = option(
+        size(),
+        None,
+        group=_SCHEDULING,
+        help="prompt tokens in a step that also decodes; fewer mean steadier streams",
+        shown_default="128 on cpu, no limit on cuda",
+    )
     scheduling_policy: SchedulingPolicy = option(
         choice(SchedulingPolicy),
         "priority",

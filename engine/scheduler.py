@@ -5,10 +5,11 @@ cache, and a step gives it some of the token budget so that ``num_computed`` cat
 logits yield the next token. A long prompt computed in chunks, a prompt half found in the prefix cache, a preempted
 request computed anew and a plain decode are the same arithmetic.
 
-Decodes come first, each with its one token, so that no prompt delays them. The rest of the budget goes to prompts in
-the order of rank (priority, then arrival), running and waiting alike. A request is admitted when the blocks for all
-its tokens are free, and gets them at once; only decodes grow afterwards. When no block is free, the request of the
-lowest rank is preempted: it gives everything back and waits, at its old rank, to be computed anew.
+Decodes come first, each with its one token, so that no prompt delays them. The rest of the budget (or a smaller part of
+it, so that the step stays short for them) goes to prompts in the order of rank (priority, then arrival), running and
+waiting alike. A request is admitted when the blocks for all its tokens are free, and gets them at once; only decodes
+grow afterwards. When no block is free, the request of the lowest rank is preempted: it gives everything back and
+waits, at its old rank, to be computed anew.
 
 ``plan`` may run before the previous plan's rows are collected (a device that overlaps): tokens not collected yet count
 as ``in_flight``. Whatever ends a request's stay raises its ``epoch``, and ``collect`` ignores rows of an older epoch:
@@ -42,6 +43,8 @@ class SchedulerConfig:
     num_blocks: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    # Prompt tokens in a step that also decodes: bounds how long a decode waits for a prompt. None: the whole budget.
+    max_mixed_prefill_tokens: int | None = None
     block_size: int = 16
     prefix_caching: bool = True
     policy: Literal["fcfs", "priority"] = "fcfs"  # fcfs ignores the priorities of requests
@@ -122,6 +125,8 @@ class Scheduler:
         """Decide the next step. Its rows must be given to ``collect`` in order, each plan before the next but one."""
         draft = Draft(self.config.max_num_batched_tokens)
         prefilling = self._plan_decodes(draft)
+        if draft.rows and self.config.max_mixed_prefill_tokens is not None:
+            draft.budget = min(draft.budget, self.config.max_mixed_prefill_tokens)
         for request in prefilling:
             self._admit_waiting(draft, above=request.rank)
             if draft.budget:

@@ -19,6 +19,7 @@ ENGINE_OPTIONS = frozenset(
         "log_level",
         "max_logprobs",
         "max_model_len",
+        "max_mixed_prefill_tokens",
         "max_num_batched_tokens",
         "max_num_queued_reqs",
         "max_num_queued_tokens",

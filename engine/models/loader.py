@@ -50,11 +50,18 @@ def load_weights(
 
 
 def load_model(
-    files: ModelFiles, dtype: str, device: torch.device, *, quantization: str | None = None, dummy: bool = False
+    files: ModelFiles,
+    dtype: str,
+    device: torch.device,
+    *,
+    quantization: str | None = None,
+    threads: int = 0,
+    dummy: bool = False,
 ) -> Model:
     """The model, ready for ``allocate_kv``: in native code on a CPU in bfloat16 or quantized, else in torch.
 
-    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` one of ``native.QUANTIZATIONS``. Raises ``ModelError``.
+    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` one of ``native.QUANTIZATIONS``; ``threads`` are those of
+    native code (0: as many as torch uses). Raises ``ModelError``.
     """
     config = load_config(files)
     resolved = resolve_dtype(config, dtype)
@@ -63,7 +70,7 @@ def load_model(
         raise ModelError(f"--quantization {quantization}: {obstacle}")
     weights = load_weights(files, config, resolved, device, dummy=dummy)
     if obstacle is None:
-        return NativeDecoder(config, weights, quantization=quantization)
+        return NativeDecoder(config, weights, quantization=quantization, threads=threads)
     logger.info("running in torch: %s", obstacle)
     return Decoder(config, weights, ReferenceAttention(BLOCK_SIZE))
 

@@ -45,6 +45,14 @@ class TestChunks:
         assert counts(run_step(scheduler)) == {first: 8, second: 2}
         assert counts(run_step(scheduler)) == {first: 1, second: 4, third: 5}
 
+    def test_a_step_that_decodes_takes_only_so_many_prompt_tokens(self) -> None:
+        scheduler = make_scheduler(max_num_batched_tokens=10, max_mixed_prefill_tokens=4)
+        first = add(scheduler, 10)
+        assert counts(run_step(scheduler)) == {first: 10}
+        second = add(scheduler, 6)
+        assert counts(run_step(scheduler)) == {first: 1, second: 4}
+        assert counts(run_step(scheduler)) == {first: 1, second: 2}
+
     def test_no_more_requests_run_than_the_budget_has_tokens(self) -> None:
         scheduler = make_scheduler(max_num_batched_tokens=3)
         requests = [add(scheduler, 1, max_tokens=1) for _ in range(5)]

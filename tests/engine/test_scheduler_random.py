@@ -141,6 +141,7 @@ def random_scenario(seed: int, overlap: bool) -> Scenario:
         num_blocks=rng.randint(24, 96) // block_size,
         max_num_seqs=rng.randint(1, 8),
         max_num_batched_tokens=rng.randint(1, 24),
+        max_mixed_prefill_tokens=rng.choice((None, rng.randint(1, 12))),
         block_size=block_size,
         prefix_caching=rng.random() < 0.9,
         policy=rng.choice(("fcfs", "priority")),
