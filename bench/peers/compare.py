@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from pagewire.bench.client import RequestSettings, Target
-from pagewire.bench.peers.goals import PHASES, Phase
-from pagewire.bench.peers.make_models import NAME
+from pagewire.bench.client import RequestFailed, RequestSettings, Target
+from pagewire.bench.peers.goals import PHASES
+from pagewire.bench.peers.make_models import NAME, make_models
 from pagewire.bench.peers.processes import ServerFailed, ServerSpec, Weight, running, weigh
-from pagewire.bench.peers.servers import NAMES, program_of, server_spec
+from pagewire.bench.peers.servers import DEFAULT_NAMES, NAMES, model_directory, program_of, server_spec
 from pagewire.bench.peers.table import figures_table, goals_table, markdown_table, warnings_list
 from pagewire.bench.peers.turns import SETTLE_S, take_turns
 from pagewire.bench.progress import choose_progress
@@ -48,25 +48,28 @@ def main() -> int:
     """Run the comparison; returns the exit status."""
     args = _parser().parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    wanted = [name for name in args.servers.split(",") if name] or list(NAMES)
+    wanted = [name for name in args.servers.split(",") if name] or list(DEFAULT_NAMES)
     try:
         presets = [preset.name for preset in choose_presets([name for name in args.only.split(",") if name])]
         servers = [name for name in wanted if _is_installed(name, args.peers)]
-        results = _run_phases(
-            [phase for phase in PHASES if set(phase.workloads) & set(presets)], presets, servers, args
-        )
-    except (ValueError, ServerFailed) as error:
+        if not model_directory(args.peers).exists():
+            make_models(args.peers / "models")
+    except ValueError as error:
         print(f"compare: {error}", file=sys.stderr)
-        return 1
-    _write(results, args)
-    return 0
+        return 2
+    results, complete = _run_phases(presets, servers, args)
+    if results:
+        _write(results, args)
+    return 0 if complete else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="directory for result.json, table.md, report.html and the logs")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="where they are; default build/peers")
-    parser.add_argument("--servers", default="", metavar="NAME[,NAME...]", help=f"some of {', '.join(NAMES)}")
+    parser.add_argument(
+        "--servers", default="", metavar="NAME[,NAME...]", help=f"of {', '.join(NAMES)}; default all but the last"
+    )
     parser.add_argument("--only", default="", metavar="NAME[,NAME...]", help="some of w1, w2-32, w2-64, w3, w4, w5")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="default 3")
     parser.add_argument("--seed", type=int, default=0)
@@ -84,22 +87,31 @@ def _is_installed(name: str, peers: Path) -> bool:
 
 
 def _run_phases(
-    phases: Sequence[Phase], presets: Sequence[str], servers: Sequence[str], args: argparse.Namespace
-) -> list[PhaseResult]:
+    presets: Sequence[str], servers: Sequence[str], args: argparse.Namespace
+) -> tuple[list[PhaseResult], bool]:
+    """Run what is wanted of every phase; returns what was measured, and whether that is all of it."""
     results: list[PhaseResult] = []
-    for phase in phases:
-        results.append(_run_phase(phase, presets, servers, args))
+    complete = True
+    for phase in PHASES:
+        specs = [server_spec(name, args.peers.resolve(), phase.slots) for name in phase.servers if name in servers]
+        settings = [_settings(name, args) for name in phase.workloads if name in presets]
+        if not specs or not settings:
+            continue
+        try:
+            results.append(_run_phase(specs, settings, args.output))
+        except (ServerFailed, RequestFailed) as error:
+            print(f"compare: {', '.join(phase.workloads)} not measured: {error}", file=sys.stderr)
+            complete = False
+            continue
         if any(run.interrupted for run in results[-1].runs):
-            break
-    return results
+            return results, False
+    return results, complete
 
 
-def _run_phase(phase: Phase, presets: Sequence[str], servers: Sequence[str], args: argparse.Namespace) -> PhaseResult:
-    specs = [server_spec(name, args.peers.resolve(), phase.slots) for name in phase.servers if name in servers]
-    settings = [_settings(name, args) for name in phase.workloads if name in presets]
+def _run_phase(specs: list[ServerSpec], settings: list[Settings], logs: Path) -> PhaseResult:
     load = os.getloadavg()[0]
     print(f"starting {', '.join(spec.name for spec in specs)} (load average {load:.1f})", file=sys.stderr)
-    with running(specs, args.output) as processes:
+    with running(specs, logs) as processes:
         time.sleep(SETTLE_S)
         weights = weigh(processes, _IDLE_S)
         runs = _measure(specs, settings)

@@ -22,20 +22,19 @@ class Goal(Struct, frozen=True):
 
 
 _OURS = ("pagewire", "pagewire-int8")
+_VLLM = ("vllm", "vllm-all-cores")
 
 PHASES = (
-    Phase(("w1",), (*_OURS, "vllm", "llama.cpp-bf16", "llama.cpp-q8_0", "llama.cpp-q4_0"), slots=1),
-    Phase(("w2-32", "w2-64", "w3", "w4"), (*_OURS, "vllm", "llama.cpp-bf16"), slots=64),
-    Phase(("w5",), (*_OURS, "vllm"), slots=64),
+    Phase(("w1",), (*_OURS, *_VLLM, "llama.cpp-bf16", "llama.cpp-q8_0", "llama.cpp-q4_0"), slots=1),
+    Phase(("w2-32", "w2-64", "w3", "w4"), (*_OURS, *_VLLM, "llama.cpp-bf16"), slots=64),
+    Phase(("w5",), (*_OURS, *_VLLM), slots=64),
 )
 
 
-def _goals(workload: str, figure: str, plain: float, int8: float) -> tuple[Goal, Goal]:
-    """Goals against vLLM."""
-    return (
-        Goal(workload, figure, "pagewire", "vllm", plain),
-        Goal(workload, figure, "pagewire-int8", "vllm", int8),
-    )
+def _goals(workload: str, figure: str, plain: float, int8: float) -> tuple[Goal, ...]:
+    """Goals against vLLM, in each of the ways it is started."""
+    wanted = zip(_OURS, (plain, int8), strict=True)
+    return tuple(Goal(workload, figure, ours, peer, ratio) for ours, ratio in wanted for peer in _VLLM)
 
 
 GOALS = (

@@ -3,7 +3,7 @@
 #
 #   bench/peers/install.sh DIRECTORY [PYTHON]
 #
-# DIRECTORY gets vllm/, llama.cpp/ and models/, 4.5 GB in all. PYTHON is the one that Pagewire is installed in (default
+# DIRECTORY gets vllm/, llama.cpp/ and models/, 4 GB in all. PYTHON is the one that Pagewire is installed in (default
 # .venv/bin/python); it makes the models. What is there already is left alone. llama.cpp is compiled, which takes ten
 # minutes on two cores; JOBS=1 uses one core only.
 set -eu

@@ -7,6 +7,7 @@ GGUF file that hold the same numbers; llama.cpp's own tool makes the smaller GGU
 import argparse
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, Re
 from gguf.quants import quantize
 from safetensors.torch import save_file
 
+from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import resolve_model
 from pagewire.engine.models.gguf import GgufFile
 from pagewire.engine.models.gguf_model import gguf_config, stream_gguf
@@ -90,23 +92,36 @@ def _copy_field(writer: GGUFWriter, field: ReaderField) -> None:
     writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=element)
 
 
-def main() -> None:
-    """Write the directory and the GGUF files into the directory given."""
+def make_models(output: Path, model: str = "demo", quantizer: Path | None = None) -> None:
+    """Write all files into ``output``; without llama.cpp's ``quantizer`` no smaller GGUF files.
+
+    Raises ``ValueError`` when ``model`` is no GGUF model, ``ModelError`` when there is none.
+    """
+    files = resolve_model(model)
+    if files.gguf is None:
+        raise ValueError(f"{model} is no GGUF model")
+    source = GgufFile(files.gguf)
+    write_directory(source, output / NAME)
+    plain = output / f"{NAME}.BF16.gguf"
+    write_gguf(source, plain)
+    for kind in QUANTIZATIONS if quantizer else ():
+        subprocess.run([str(quantizer), plain, output / f"{NAME}.{kind}.gguf", kind], check=True)
+
+
+def main() -> int:
+    """Write the models into the directory given; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="where the models go")
     parser.add_argument("--model", default="demo", help="a GGUF model; default demo")
     parser.add_argument("--quantizer", type=Path, help="llama.cpp's llama-quantize; without it no smaller GGUF files")
     args = parser.parse_args()
-    files = resolve_model(args.model)
-    if files.gguf is None:
-        parser.error(f"{args.model} is no GGUF model")
-    source = GgufFile(files.gguf)
-    write_directory(source, args.output / NAME)
-    plain = args.output / f"{NAME}.BF16.gguf"
-    write_gguf(source, plain)
-    for kind in QUANTIZATIONS if args.quantizer else ():
-        subprocess.run([args.quantizer, plain, args.output / f"{NAME}.{kind}.gguf", kind], check=True)
+    try:
+        make_models(args.output, args.model, args.quantizer)
+    except (ValueError, ModelError) as error:
+        print(f"make_models: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

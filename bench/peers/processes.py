@@ -9,6 +9,8 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -118,8 +120,12 @@ class ServerProcess:
 
 @contextmanager
 def running(specs: Sequence[ServerSpec], logs: Path) -> Iterator[list[ServerProcess]]:
-    """Start servers one after the other, so that none slows the other's start, and stop them all at the end."""
+    """Start servers one after the other, so that none slows the other's start, and stop them all at the end.
+
+    Until then SIGTERM ends this program by ``SystemExit``, or they would outlive it.
+    """
     servers: list[ServerProcess] = []
+    before = signal.signal(signal.SIGTERM, _leave)
     try:
         for spec in specs:
             servers.append(ServerProcess(spec, logs / f"{spec.name}.log"))
@@ -128,6 +134,11 @@ def running(specs: Sequence[ServerSpec], logs: Path) -> Iterator[list[ServerProc
     finally:
         for server in servers:
             server.stop()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def answers(url: str) -> bool:

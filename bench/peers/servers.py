@@ -10,8 +10,11 @@ MAX_LENGTH = 4096
 MAX_SEQUENCES = 64
 _FIRST_PORT = 8100
 
+_VLLM_NAMES = ("vllm", "vllm-all-cores")
 LLAMA_KINDS = {"llama.cpp-bf16": "BF16", "llama.cpp-q8_0": "Q8_0", "llama.cpp-q4_0": "Q4_0"}
-NAMES = ("pagewire", "pagewire-int8", "vllm", *LLAMA_KINDS)
+NAMES = ("pagewire", "pagewire-int8", "vllm", *LLAMA_KINDS, "vllm-all-cores")
+# By itself vLLM leaves one core to its other processes. All six servers do not fit in 24 GB with one more vLLM.
+DEFAULT_NAMES = NAMES[:-1]
 
 
 def server_spec(name: str, peers: Path, slots: int = MAX_SEQUENCES) -> ServerSpec:
@@ -22,14 +25,14 @@ def server_spec(name: str, peers: Path, slots: int = MAX_SEQUENCES) -> ServerSpe
     port = _FIRST_PORT + NAMES.index(name)
     if name in LLAMA_KINDS:
         return _llama(name, peers, port, slots)
-    return _vllm(peers, port) if name == "vllm" else _pagewire(name, peers, port)
+    return _vllm(name, peers, port) if name in _VLLM_NAMES else _pagewire(name, peers, port)
 
 
 def program_of(name: str, peers: Path) -> Path:
     """Return the file that must be there for the server ``name`` to be installed."""
     if name in LLAMA_KINDS:
         return peers / "llama.cpp" / "bin" / "python"
-    return peers / "vllm" / "bin" / "vllm" if name == "vllm" else Path(sys.executable)
+    return peers / "vllm" / "bin" / "vllm" if name in _VLLM_NAMES else Path(sys.executable)
 
 
 def model_directory(peers: Path) -> Path:
@@ -39,17 +42,22 @@ def model_directory(peers: Path) -> Path:
 
 def _pagewire(name: str, peers: Path, port: int) -> ServerSpec:
     quantization = ("--quantization", "int8") if name == "pagewire-int8" else ()
-    arguments = ("-m", "pagewire.cli", "serve", str(model_directory(peers)), "--dtype", "bfloat16", *quantization)
+    directory = model_directory(peers)
+    # Without peers to compare with, the demo model is there without being converted.
+    model = str(directory) if directory.is_dir() else "demo"
+    arguments = ("-m", "pagewire.cli", "serve", model, "--dtype", "bfloat16", *quantization)
     limits = ("--max-model-len", str(MAX_LENGTH), "--max-num-seqs", str(MAX_SEQUENCES), "--kv-cache-memory", "2G")
     return ServerSpec(name, (sys.executable, *arguments, *limits, *_listen(port)), port)
 
 
-def _vllm(peers: Path, port: int) -> ServerSpec:
+def _vllm(name: str, peers: Path, port: int) -> ServerSpec:
     arguments = ("serve", str(model_directory(peers)), "--dtype", "bfloat16")
     limits = ("--max-model-len", str(MAX_LENGTH), "--max-num-seqs", str(MAX_SEQUENCES))
     # The cache in GiB; and no questions to the hub or to the makers' statistics, which would slow the start.
     environ = {"VLLM_CPU_KVCACHE_SPACE": "4", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    return ServerSpec("vllm", (str(program_of("vllm", peers)), *arguments, *limits, *_listen(port)), port, environ)
+    if name == "vllm-all-cores":
+        environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"
+    return ServerSpec(name, (str(program_of("vllm", peers)), *arguments, *limits, *_listen(port)), port, environ)
 
 
 def _llama(name: str, peers: Path, port: int, slots: int) -> ServerSpec:
