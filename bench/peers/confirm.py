@@ -44,6 +44,7 @@ LOADS = (
     Load("w3", 2048, 16, 6, ("--max-concurrency", "1")),
     Load("w5", 256, 64, 60, ("--request-rate", "2")),
 )
+_SERVERS = "pagewire,pagewire-int8,vllm-all-cores"
 _FIELDS = tuple(name for name in Report.__struct_fields__ if name != "completed")
 
 
@@ -72,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="directory for the client's results, confirm.md and the logs")
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="where they are; default build/peers")
-    parser.add_argument("--servers", default="pagewire,vllm", metavar="NAME,NAME...", help="default pagewire,vllm")
+    parser.add_argument("--servers", default=_SERVERS, metavar="NAME,NAME...", help=f"default {_SERVERS}")
     parser.add_argument("--only", default="", metavar="NAME[,NAME...]", help="some of w1, w2-32, w2-64, w3, w5")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="default 3")
     parser.add_argument("--requests", type=int, metavar="N", help="instead of what the workload has, to try it")
