@@ -74,6 +74,7 @@ class EngineLink:
         self._name = name
         self._ping_interval_s = ping_interval_s
         self._pong_timeout_s = pong_timeout_s
+        self._connected = False
         self._epoch = 0
         self._next_rid = 0
         self._open: dict[int, Generation] = {}
@@ -136,6 +137,8 @@ class EngineLink:
 
     def _send(self, message: ToEngine) -> bool:
         """Send without waiting; False when no connection can take it."""
+        if not self._connected:
+            return False
         try:
             self._socket.send(encode(message), zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -206,8 +209,12 @@ class EngineLink:
                 return
             event = parse_monitor_message(frames)["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._connected = True
                 self._greet()
             elif event == zmq.EVENT_DISCONNECTED:
+                self._connected = False
+                # What the engine sent before it left is still to be read: answers that are complete are not lost.
+                self._read()
                 self._lose(LinkState.LOST)
 
     def _greet(self) -> None:

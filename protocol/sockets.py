@@ -34,8 +34,9 @@ def frontend_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes
     """
     socket = context.socket(zmq.DEALER)
     _set_common(socket)
-    # Queue only on completed connections: a restarted engine must not be handed stale requests.
-    socket.setsockopt(zmq.IMMEDIATE, 1)
+    # Not IMMEDIATE: with it a broken connection takes what had arrived but was not read yet with it, and so the last
+    # answers of an engine that drains. Instead the link sends nothing while it is not connected, and an engine drops
+    # what it hears from a stranger before Hello.
     socket.setsockopt(zmq.IDENTITY, os.urandom(8).hex().encode())
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)

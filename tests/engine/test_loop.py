@@ -184,8 +184,6 @@ def connect(stage: Stage, address: str) -> Iterator[Callable[[], Peer]]:
 
     def connect() -> Peer:
         socket = frontend_socket(context)
-        # A test sends at once; a frontend waits for the handshake.
-        socket.setsockopt(zmq.IMMEDIATE, 0)
         socket.connect(address)
         peers.append(Peer(socket))
         return peers[-1]
