@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 # Frontends ping every second; one that was silent for this long is gone, whatever its connection says.
 FRONTEND_TIMEOUT_S = 10.0
+# Far more than frontends send during a step; one that never stops sending must not keep the engine from its next.
+MAX_MESSAGES_A_TURN = 10_000
 
 
 @dataclass(slots=True)
@@ -41,10 +43,10 @@ class Server:
         self._context.term()
 
     def receive(self, timeout_ms: int) -> Iterator[tuple[bytes, ToEngine]]:
-        """Yield every message that is there, waiting up to ``timeout_ms`` for the first one (0: do not wait)."""
+        """Yield the messages that are there, waiting up to ``timeout_ms`` for the first one (0: do not wait)."""
         if timeout_ms and not self._socket.poll(timeout_ms):
             return
-        while True:
+        for _ in range(MAX_MESSAGES_A_TURN):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -84,7 +86,7 @@ class Server:
         try:
             (data,) = payload
             message = decode_to_engine(data)
-        except (ValueError, DecodeError) as error:
+        except (ValueError, DecodeError, RecursionError) as error:
             logger.error("dropped a message from %s that is none of the protocol's: %s", identity.hex(), error)
             return None
         frontend = self.frontends.get(identity)

@@ -23,6 +23,9 @@ def engine_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq
     _set_common(socket)
     # A ROUTER drops messages to unknown peers in silence; MANDATORY turns a vanished frontend into EHOSTUNREACH.
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    # A frontend may be back before its old, half-open connection is given up. Without HANDOVER the new one would be
+    # ignored for as long as it lasts, even after the old one is gone.
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
     socket.bind(endpoint)
     return socket
 

@@ -182,8 +182,10 @@ def connect(stage: Stage, address: str) -> Iterator[Callable[[], Peer]]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     peers: list[Peer] = []
 
-    def connect() -> Peer:
+    def connect(identity: bytes | None = None) -> Peer:
         socket = frontend_socket(context)
+        if identity:
+            socket.setsockopt(zmq.IDENTITY, identity)
         socket.connect(address)
         peers.append(Peer(socket))
         return peers[-1]
@@ -276,11 +278,29 @@ def test_who_has_not_said_hello_gets_pongs_and_no_tokens(connect: Callable[[], P
 
 
 def test_garbage_is_dropped_and_the_next_message_is_read(peer: Peer) -> None:
-    for data in (b"", b"\xc1", b"\x92\xa5Ready\x01", b"\xff" * 500):
+    nested = b"\x93\xa4Ping\x01" + b"\x91" * 100_000 + b"\x01"
+    for data in (b"", b"\xc1", b"\x92\xa5Ready\x01", b"\xff" * 500, nested):
         peer.socket.send(data)
     peer.socket.send_multipart([b"two", b"frames"])
     peer.send(Ping(1))
     assert peer.hear_of(Pong).seq == 1
+
+
+def test_a_frontend_that_sends_without_end_does_not_keep_others_from_their_tokens(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_MESSAGES_A_TURN", 2)
+    peer.send(Generate(1, (1,), SAMPLING))
+    for seq in range(100):
+        peer.send(Ping(seq))
+    assert [type(peer.hear()) for _ in range(10)].count(Output) > 1
+
+
+def test_a_frontend_that_comes_back_is_heard_although_its_old_connection_still_stands(
+    peer: Peer, connect: Callable[..., Peer]
+) -> None:
+    again = connect(identity=peer.socket.getsockopt(zmq.IDENTITY))
+    assert again.join().engine == "engine-1"
 
 
 def test_requests_of_a_frontend_that_vanished_are_dropped(peer: Peer, connect: Callable[[], Peer]) -> None:
