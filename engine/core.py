@@ -19,10 +19,12 @@ from pagewire.engine.scheduler import Scheduler
 from pagewire.engine.sequence import Key, Sequence, make_request
 from pagewire.engine.tokens import TokenReader
 from pagewire.engine.vocabulary import Vocabulary
-from pagewire.protocol.messages import Delta, Error, Finish, Generate, Limits, Load, Usage
+from pagewire.protocol.messages import Delta, Error, Finish, Generate, Limits, Load, Sampling, Usage
 
 # How long an idle engine waits for a grammar before it looks at its sockets again.
 GRAMMAR_WAIT_S = 0.002
+# The sampler keeps counts and token ids in arrays of this width.
+LARGEST_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class EngineCore:
         if not all(0 <= token < self._runner.vocab_size for token in message.prompt):
             text = f"the prompt has a token id outside 0..{self._runner.vocab_size - 1}"
             return Error("invalid", text, param="prompt")
+        if error := _wrong_sampling(message.sampling, self._limits.max_logprobs):
+            return error
         room = self._limits.max_model_len - len(message.prompt)
         if message.embed and not self._runner.embedding_size:
             return Error("invalid", "this engine makes no embeddings")
@@ -280,6 +284,23 @@ class EngineCore:
             return self._finish(sequence, delta, Finish("length", sequence.usage()))
         error = _too_long(request.num_prompt, self._limits.num_blocks * self._limits.block_size)
         return self._finish(sequence, delta, Finish("error", sequence.usage(), error=error))
+
+
+def _wrong_sampling(sampling: Sampling, max_logprobs: int) -> Error | None:
+    """What a step could not work with; anything else that makes no sense spoils its own request only."""
+    for name, limit in (
+        ("max_tokens", LARGEST_INT64),
+        ("min_tokens", LARGEST_INT64),
+        ("logprobs", max_logprobs),
+        ("prompt_logprobs", max_logprobs),
+    ):
+        value = getattr(sampling, name)
+        if value is not None and not 0 <= value <= limit:
+            return Error("invalid", f"{name} must be between 0 and {limit}, not {value}", param=name)
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        if not all(0 <= token <= LARGEST_INT64 for token in getattr(sampling, name)):
+            return Error("invalid", f"{name} must hold token ids", param=name)
+    return None
 
 
 def _too_long(num_tokens: int, limit: int) -> Error:

@@ -251,6 +251,49 @@ def test_a_prompt_that_makes_no_sense_is_refused(driver: Driver, prompt: list[in
     assert driver.core.load().rejections == 1
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_tokens": -1},
+        {"min_tokens": 2**63},
+        {"logprobs": 21},
+        {"prompt_logprobs": -5},
+        {"stop_token_ids": (2**63,)},
+        {"allowed_token_ids": (-1,)},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+def test_sampling_that_a_step_could_not_work_with_is_refused(driver: Driver, values: dict[str, Any]) -> None:
+    refusal = driver.try_submit([65] * 600, structs.replace(GREEDY, **values))
+    assert refusal is not None
+    assert refusal.error is not None
+    assert (refusal.error.code, refusal.error.param) == ("invalid", *values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": math.nan},
+        {"temperature": math.inf, "top_p": 0.5},
+        {"top_p": math.nan, "top_k": 5},
+        {"min_p": math.nan, "top_k": 2**63},
+        {"min_p": 1e300},
+        {"logit_bias": {2**63: 1.0, 65: math.inf}},
+        {"repetition_penalty": 0.0},
+        {"frequency_penalty": math.nan},
+        {"seed": 2**64 - 1, "bad_words": ((), (2**63,), (-1, 65))},
+        {"shown_token_ids": (2**63,), "stop": ("", "x" * 10_000)},
+    ],
+    ids=str,
+)
+def test_no_number_spoils_more_than_its_own_request(model: Model, driver: Driver, values: dict[str, Any]) -> None:
+    good = driver.submit(PROMPTS[0], SEEDED)
+    bad = driver.submit(PROMPTS[1], Sampling(**{"max_tokens": 4, **values}))
+    driver.run()
+    assert driver.answers[bad].over
+    assert driver.answers[good].ids == alone(model, PROMPTS[0], SEEDED).ids
+
+
 def test_a_request_id_in_use_is_refused_and_leaves_its_owner_alone(driver: Driver) -> None:
     rid = driver.submit(PROMPTS[0], GREEDY)
     refusal = driver.core.submit((FRONTEND, rid), Generate(rid, (65,), GREEDY))
