@@ -7,7 +7,7 @@ from pagewire.protocol.addresses import AddressError, parse_address, prepare_ipc
 
 
 def prepare_endpoint(endpoint: str) -> None:
-    """Check and clear an ipc endpoint; raises ``AddressError`` if another engine listens there.
+    """Check and clear an ipc endpoint; raises ``AddressError`` if another engine listens there, or no socket is.
 
     ZeroMQ itself would silently take a living engine's socket away. tcp needs no preparation: a bound port is refused.
     """
@@ -18,6 +18,8 @@ def prepare_endpoint(endpoint: str) -> None:
     path = Path(address.path)
     if not path.exists():
         return
+    if not path.is_socket():
+        raise AddressError(f"{endpoint}: there is something that is no socket; choose another --endpoint")
     if _is_live(path):
         raise AddressError(f"{endpoint}: an engine is running there; stop it or choose another --endpoint")
     path.unlink(missing_ok=True)
