@@ -120,7 +120,7 @@ def convert(option: Option, raw: Raw) -> Any:
     """Turn a raw value into the option's; raises ``OptionError`` naming the place, what was expected and what came."""
     try:
         return option.kind.read(raw.value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         got = "something else" if option.secret else repr(raw.value)
         raise OptionError(f"{raw.place}: expected {option.kind.expected}, got {got}") from None
 

@@ -158,6 +158,10 @@ def test_a_default_mapping_is_not_shared():
             ("m", "--max-body-size", "2x"),
             "--max-body-size: expected a size of at least 1, such as 8k, 512M or 2G, got '2x'",
         ),
+        (
+            ("m", "--max-body-size", "9" * 400),
+            f"--max-body-size: expected a size of at least 1, such as 8k, 512M or 2G, got '{'9' * 400}'",
+        ),
         (("m", "--share", "nan"), "--share: expected a number between 0 and 1, got 'nan'"),
         (("m", "--grace", "-1"), "--grace: expected a number of seconds of at least 0, got '-1'"),
         (("m", "--overrides", "[1]"), "--overrides: expected a JSON object, got '[1]'"),
