@@ -105,7 +105,10 @@ def stream_safetensors(directory: Path) -> Iterator[tuple[str, Tensor]]:
 def _safetensors_files(directory: Path) -> list[Path]:
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        try:
+            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{index} is not a readable index of weights: {error!r}") from error
         absent = [name for name in names if not (directory / name).is_file()]
         if absent:
             raise ModelError(f"{index} names {absent[0]}, which is not there")

@@ -111,6 +111,14 @@ def test_an_index_that_names_an_absent_file_is_refused(tmp_path: Path) -> None:
         list(stream_safetensors(tmp_path))
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": 1}'])
+def test_an_index_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+
+    with pytest.raises(ModelError, match="is not a readable index"):
+        list(stream_safetensors(tmp_path))
+
+
 def test_a_directory_without_safetensors_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no model\.safetensors"):
         list(stream_safetensors(tmp_path))
