@@ -37,7 +37,7 @@ class GrammarChecker:
 
     async def source(self, asked: Asked) -> str:
         """The source of a grammar; raises GrammarError."""
-        key = blake2b(msgspec.msgpack.encode((asked.kind, asked.value)), digest_size=32).digest()
+        key = _key(asked)
         known = self._known.get(key)
         if known is None:
             known = await self._check(asked)
@@ -65,3 +65,11 @@ class GrammarChecker:
             return GrammarError(f"checking it takes longer than {self._max_seconds:g} s")
         except RecursionError:
             return GrammarError("it is nested too deeply")
+
+
+def _key(asked: Asked) -> bytes:
+    try:
+        # JSON has integers of any size, which MessagePack has not.
+        return blake2b(msgspec.json.encode((asked.kind, asked.value)), digest_size=32).digest()
+    except RecursionError:
+        raise GrammarError("it is nested too deeply") from None

@@ -126,6 +126,18 @@ async def test_what_was_checked_once_is_not_checked_again(monkeypatch: pytest.Mo
     checker.close()
 
 
+async def test_a_schema_may_hold_numbers_of_any_size() -> None:
+    assert str(2**70) in await GrammarChecker().source(Asked("json_schema", {"const": 2**70}, "x"))
+
+
+async def test_what_is_nested_too_deeply_is_refused() -> None:
+    nested: Any = {}
+    for _ in range(10_000):
+        nested = {"items": nested}
+    with pytest.raises(GrammarError, match="nested too deeply"):
+        await GrammarChecker().source(Asked("json_schema", nested, "x"))
+
+
 async def test_checking_has_a_time_limit() -> None:
     checker = GrammarChecker(max_seconds=0.0)
     with pytest.raises(GrammarError, match="longer than"):
