@@ -170,6 +170,8 @@ class Runner:
         self.admit(request, Sampling(max_tokens=1))
         table = tuple(range(-(-num_tokens // BLOCK_SIZE)))
         for start, count in ((0, num_tokens - 1), (num_tokens - 1, 1)):
+            if not count:
+                continue
             is_last = start + count == num_tokens
             row = Row(request, 0, start, count, is_last, table, [0] * count, request.slot)
             self.fetch(self.sample(self.forward(Plan((row,), (), (), ()), [None])))

@@ -124,11 +124,10 @@ class EngineLink:
         rid = self._next_rid
         self._next_rid += 1
         generation = Generation(rid, self._abort)
-        self._open[rid] = generation
         if not self._send(Generate(rid, tuple(prompt), sampling, priority, salt, embed)):
-            del self._open[rid]
             # The connection is gone; the monitor will say so in a moment.
             raise EngineError(_not_ready_error(LinkState.LOST))
+        self._open[rid] = generation
         return generation
 
     def _abort(self, rid: int) -> None:
