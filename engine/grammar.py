@@ -34,7 +34,7 @@ class GrammarCompiler:
         self._pool: ThreadPoolExecutor | None = None
         self._tokenizer: Future[LLTokenizer] | None = None
         self._compiled: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
-        self._waiting: dict[Key, Future[LLMatcher]] = {}
+        self._waiting: dict[Key, tuple[str, Future[LLMatcher]]] = {}
 
     def __len__(self) -> int:
         """How many requests wait for their grammar."""
@@ -47,23 +47,32 @@ class GrammarCompiler:
             if len(self._compiled) > _MAX_KEPT:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(source)
-        self._waiting[key] = self._compiled[source]
+        self._waiting[key] = source, self._compiled[source]
 
     def __contains__(self, key: Key) -> bool:
         """Whether a request waits for its grammar."""
         return key in self._waiting
 
     def drop(self, key: Key) -> None:
-        """Forget a request that waits no more; unknown ones are ignored."""
-        self._waiting.pop(key, None)
+        """Forget a request that waits no more; unknown ones are ignored.
+
+        A grammar that nobody else waits for is not compiled unless that has begun, so that requests which come and go
+        leave no work behind.
+        """
+        entry = self._waiting.pop(key, None)
+        if entry is None or entry in self._waiting.values():
+            return
+        source, future = entry
+        if future.cancel() and self._compiled.get(source) is future:
+            del self._compiled[source]
 
     def ready(self, timeout_s: float) -> list[tuple[Key, LLMatcher | Error]]:
         """The requests whose grammar is done, each with a matcher of its own, or why there is none.
 
         Waits up to ``timeout_s`` for the first.
         """
-        wait(self._waiting.values(), timeout_s, FIRST_COMPLETED)
-        done = [(key, future) for key, future in self._waiting.items() if future.done()]
+        wait([future for _, future in self._waiting.values()], timeout_s, FIRST_COMPLETED)
+        done = [(key, future) for key, (_, future) in self._waiting.items() if future.done()]
         for key, _ in done:
             del self._waiting[key]
         return [(key, _outcome(future)) for key, future in done]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,3 +259,26 @@ def test_one_grammar_is_compiled_once_for_all_who_use_it(monkeypatch: pytest.Mon
     assert isinstance(second, LLMatcher)
     first.consume_token(ord("a"))
     assert second.validate_tokens([ord("a")]) == 1
+
+
+def test_a_grammar_that_nobody_waits_for_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    released = threading.Event()
+
+    def waiting(*arguments: Any, **fields: Any) -> LLMatcher:
+        built.append(arguments[1])
+        released.wait(60)
+        return LLMatcher(*arguments, **fields)
+
+    monkeypatch.setattr("pagewire.engine.grammar.LLMatcher", waiting)
+    compiler = GrammarCompiler(Vocabulary(tokenizer_json()), VOCAB_SIZE, [IM_END])
+    busy, left, kept = [of_regex("a"), of_regex("b")], of_regex("left"), of_regex("kept")
+    for number, source in enumerate([*busy, left, kept, kept]):
+        compiler.start((FRONTEND, number), source)
+    compiler.drop((FRONTEND, 2))
+    compiler.drop((FRONTEND, 3))
+    released.set()
+    while len(compiler):
+        assert all(isinstance(outcome, LLMatcher) for _, outcome in compiler.ready(60))
+    assert sorted(built) == sorted([*busy, kept])
+    assert isinstance(compiled(compiler, left), LLMatcher)
