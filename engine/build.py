@@ -44,7 +44,6 @@ def build_engine(config: EngineConfig) -> Engine:
     device = pick_device(config.device)
     threads = config.threads or physical_cores()
     torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
     files = resolve_model(config.model, config.revision)
     shape = load_config(files)
     logger.info("loading %s on %s", files.path, device.name)

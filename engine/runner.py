@@ -73,6 +73,8 @@ class Runner:
 
     ``_tables[slot]`` mirrors the slot's block table, so that a step writes only what is new; ``_last_tokens[slot]`` is
     the slot's newest token on the device, for steps planned before the host has seen it.
+
+    Steps run in torch's inference mode: what is computed in it, as a model's logits are, may be changed in it alone.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Runner:
         """Note tokens that were collected, one per slot; the penalties of the next sample see them."""
         self._sampler.append(slots, token_ids)
 
+    @torch.inference_mode()
     def forward(self, plan: Plan, prompt_tops: Sequence[int | None]) -> Forwarded:
         """Compute the logits of a plan with at least one row.
 
@@ -129,6 +132,7 @@ class Runner:
         logits, embeddings = self._compute(batch, self._pooler.parts(plan.rows, query_starts))
         return Forwarded(plan, logits, sampling_rows, sampling_logits, positions, embeddings)
 
+    @torch.inference_mode()
     def sample(self, forwarded: Forwarded) -> Pending:
         """Choose the next token of every row that samples, and compute the logprobs that were asked for."""
         plan, rows = forwarded.plan, forwarded.sampling_rows

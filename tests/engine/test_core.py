@@ -36,14 +36,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model(tiny_model_directory: Path) -> Model:
-    with torch.inference_mode():
-        return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
-
-
-@pytest.fixture(autouse=True)
-def no_gradients() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+    return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
 
 
 @pytest.fixture(params=[False, True], ids=["in-step", "runs-ahead"])

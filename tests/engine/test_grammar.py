@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 from llguidance import LLMatcher
+from torch import Tensor
 
 from pagewire.engine.grammar import GrammarCompiler
 from pagewire.engine.models.base import Model
 from pagewire.engine.models.files import resolve_model
 from pagewire.engine.models.loader import load_model
+from pagewire.engine.sampling.grammar import GrammarMasks
+from pagewire.engine.sampling.primitives import Ints
 from pagewire.engine.vocabulary import Vocabulary
 from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS
 from pagewire.protocol.messages import Error, Sampling
@@ -74,14 +78,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model(tiny_model_directory: Path) -> Model:
-    with torch.inference_mode():
-        return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
-
-
-@pytest.fixture(autouse=True)
-def no_gradients() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+    return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
 
 
 @pytest.fixture(params=[False, True], ids=["in-step", "runs-ahead"])
@@ -194,6 +191,17 @@ def test_a_grammar_that_cannot_be_used_is_refused_and_its_neighbour_answered(
     assert (bad.finish.error.code, bad.ids) == ("invalid", [])
     assert what in bad.finish.error.message
     assert good.text == "ok"
+
+
+def test_masks_can_be_written_into_the_models_own_logits_as_on_a_gpu(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apply(self: GrammarMasks, logits: Tensor, slots: Ints, positions: Ints) -> None:
+        rows = np.flatnonzero(self.constrained(slots))
+        self._forbid_on_device(logits, rows, self._fill(slots[rows]))
+
+    monkeypatch.setattr(GrammarMasks, "apply", apply)
+    assert driver.answer(PROMPT, wild(of_regex("ok"), 1)).text == "ok"
 
 
 def test_a_request_is_accepted_only_when_its_grammar_is_compiled(driver: Driver) -> None:
