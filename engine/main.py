@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the engine; returns the exit status: 0 after a drain, 1 if it could not start or failed."""
+    """Run the engine; returns the exit status: 0 after a drain, 130 after Ctrl-C while loading, 1 for any failure."""
     config = read_config(argv)
     configure_logging(config.log_level, config.log_format)
     try:
@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     try:
         return _serve(config, server)
+    except KeyboardInterrupt:  # while the model is loaded; later, a signal drains
+        return 128 + signal.SIGINT
     finally:
         server.close()
 

@@ -141,7 +141,7 @@ class LLM:
 
     def close(self) -> None:
         """Stop both threads; requests that still run end with an error. Harmless when repeated."""
-        if not self._engine_thread.is_alive():
+        if self._events.is_closed():
             return
         self._run(self._listener.close())
         self._events.call_soon_threadsafe(self._events.stop)

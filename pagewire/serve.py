@@ -99,7 +99,11 @@ class Supervisor:
         policy = RestartPolicy()
         while True:
             started = time.monotonic()
-            await child.start()
+            try:
+                await child.start()
+            except OSError as error:
+                self._decide(FAILED, f"the {child.name} cannot be started: {error}")
+                return
             status = await child.wait()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             if not self._was_ready:

@@ -135,6 +135,15 @@ async def test_a_failed_start_ends_everything_with_its_status(stage, name):
     assert f"the {name} ended (status 1)" in stage.output.getvalue()
 
 
+async def test_a_program_that_cannot_be_started_ends_everything(stage, monkeypatch):
+    programs = {**stage.programs(), "engine": ["/nowhere/pagewire-engine"]}
+    monkeypatch.setattr(stage, "programs", lambda: programs)
+    async with stage.running() as status:
+        pass
+    assert status.result() == 1
+    assert "the engine cannot be started" in stage.output.getvalue()
+
+
 @pytest.mark.usefixtures("quick_restarts")
 async def test_a_crashed_engine_is_started_again(stage):
     stage.engine = "crash-once"
