@@ -1,4 +1,4 @@
-"""The device that an engine runs on: which one, how much memory it has left, how to wait for it."""
+"""The device that an engine runs on: which one, and how much memory it has left."""
 
 import os
 import re
@@ -19,7 +19,6 @@ class Device(Protocol):
 
     torch: torch.device
     name: str
-    runs_ahead: bool  # work is queued and the host goes on, so the next step can be planned meanwhile
 
     def free_memory(self, utilization: float) -> int:
         """Bytes that may still be taken if, of all memory, the share ``utilization`` is to be used in the end.
@@ -28,15 +27,9 @@ class Device(Protocol):
         """
         ...
 
-    def synchronize(self) -> None:
-        """Wait until everything queued is done."""
-        ...
-
 
 class CpuDevice:
-    """The host itself: every operation is finished when it returns."""
-
-    runs_ahead = False
+    """The host itself."""
 
     def __init__(self) -> None:
         """Nothing is claimed until tensors are made."""
@@ -47,14 +40,9 @@ class CpuDevice:
         """See ``Device``; the limit of a control group (a container) counts too."""
         return int(available_memory() * utilization)
 
-    def synchronize(self) -> None:
-        """There is nothing to wait for."""
-
 
 class CudaDevice:
     """One NVIDIA GPU."""
-
-    runs_ahead = True
 
     def __init__(self, index: int) -> None:
         """Make GPU ``index`` the current one; raises ``ModelError`` when there is none of that number."""
@@ -70,10 +58,6 @@ class CudaDevice:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self.torch)
         return max(0, int(free - total * (1.0 - utilization)))
-
-    def synchronize(self) -> None:
-        """Wait for the GPU."""
-        torch.cuda.synchronize(self.torch)
 
 
 def pick_device(name: str) -> Device:

@@ -90,6 +90,7 @@ class Runner:
         self.vocab_size = model.vocab_size
         self.embedding_size = model.hidden_size if isinstance(model, EmbeddingModel) else 0
         self.pooling = pooling
+        # A GPU's work is queued and the host goes on, so that the next step can be planned meanwhile.
         self.runs_ahead = device.type != "cpu"
         self._model = model
         self._device = device

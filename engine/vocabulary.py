@@ -42,8 +42,9 @@ class Scheme:
 class Vocabulary:
     """Tables over all token ids, built once per model and shared by every request.
 
-    ``texts[id]`` is the token's text if it is whole characters wherever it stands, else None. Ids that the tokenizer
-    does not know (a model's vocabulary is often padded) are in ``absent`` and decode to nothing.
+    ``texts[id]`` is the token's text if it is whole characters wherever it stands, else None. ``special`` are the ids
+    that ``skip_special_tokens`` hides. Ids that the tokenizer does not know (a model's vocabulary is often padded) are
+    in ``absent`` and decode to nothing.
     """
 
     def __init__(self, tokenizer_json: str, vocab_size: int = 0) -> None:
@@ -71,10 +72,6 @@ class Vocabulary:
         """The token for people: bytes that are no characters on their own appear as U+FFFD."""
         text = self.texts[token_id]
         return self._bytes[token_id].decode(errors="replace") if text is None else text
-
-    def is_special(self, token_id: int) -> bool:
-        """Whether ``skip_special_tokens`` hides the token."""
-        return token_id in self.special
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
         """The tokenizer's own decoding of a whole sequence."""

@@ -156,7 +156,7 @@ class EngineLink:
                 return
             try:
                 message = decode_to_frontend(data)
-            except DecodeError as error:
+            except (DecodeError, RecursionError) as error:
                 logger.error("engine at %s sent a message that is none of the protocol's: %s", self.address, error)
                 continue
             self._last_heard = time.monotonic()

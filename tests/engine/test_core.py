@@ -1,17 +1,13 @@
 """The core with a tiny model: what a request gets depends on the request alone, and it always gets an end."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from msgspec import structs
-from torch import Tensor
 
-from pagewire.engine.batch import Batch
 from pagewire.engine.core import Admission, EngineCore
 from pagewire.engine.models.base import Model
 from pagewire.engine.models.files import resolve_model
@@ -263,30 +259,6 @@ def test_sampling_that_a_step_could_not_work_with_is_refused(driver: Driver, val
     assert (refusal.error.code, refusal.error.param) == ("invalid", *values)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"temperature": math.nan},
-        {"temperature": math.inf, "top_p": 0.5},
-        {"top_p": math.nan, "top_k": 5},
-        {"min_p": math.nan, "top_k": 2**63},
-        {"min_p": 1e300},
-        {"logit_bias": {2**63: 1.0, 65: math.inf}},
-        {"repetition_penalty": 0.0},
-        {"frequency_penalty": math.nan},
-        {"seed": 2**64 - 1, "bad_words": ((), (2**63,), (-1, 65))},
-        {"shown_token_ids": (2**63,), "stop": ("", "x" * 10_000)},
-    ],
-    ids=str,
-)
-def test_no_number_spoils_more_than_its_own_request(model: Model, driver: Driver, values: dict[str, Any]) -> None:
-    good = driver.submit(PROMPTS[0], SEEDED)
-    bad = driver.submit(PROMPTS[1], Sampling(**{"max_tokens": 4, **values}))
-    driver.run()
-    assert driver.answers[bad].over
-    assert driver.answers[good].ids == alone(model, PROMPTS[0], SEEDED).ids
-
-
 def test_a_request_id_in_use_is_refused_and_leaves_its_owner_alone(driver: Driver) -> None:
     rid = driver.submit(PROMPTS[0], GREEDY)
     refusal = driver.core.submit((FRONTEND, rid), Generate(rid, (65,), GREEDY))
@@ -376,43 +348,6 @@ def test_losing_a_frontend_drops_its_requests_alone(model: Model, driver: Driver
     assert driver.core.abort_all(b"other") == 3
     driver.run()
     assert driver.answers[mine].ids == alone(model, PROMPTS[0], GREEDY).ids
-
-
-# --- a row that fails
-
-
-@dataclass
-class PoisonedModel:
-    """A model that computes nonsense for every sequence that holds a certain token."""
-
-    inner: Model
-    poison: int
-
-    def __post_init__(self) -> None:
-        self.vocab_size = self.inner.vocab_size
-        self.max_position = self.inner.max_position
-        self.allocate_kv = self.inner.allocate_kv
-        self.kv_bytes_per_block = self.inner.kv_bytes_per_block
-
-    def forward(self, batch: Batch) -> Tensor:
-        logits = self.inner.forward(batch)
-        logits[batch.token_ids[batch.logit_indices] == self.poison] = math.nan
-        return logits
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
-def test_nonsense_from_the_model_ends_the_one_request_that_got_it(
-    model: Model, runs_ahead: bool, sampling: Sampling
-) -> None:
-    poison = 258
-    driver = Driver(make_core(PoisonedModel(model, poison), runs_ahead=runs_ahead))
-    rids = [driver.submit(prompt, sampling) for prompt in (PROMPTS[0], [*PROMPTS[1], poison], PROMPTS[2])]
-    driver.run()
-    good, bad, fine = (driver.answers[rid] for rid in rids)
-    assert bad.finish.error is not None
-    assert (bad.finish.error.code, bad.finish.error.retryable, bad.ids) == ("internal", False, [])
-    assert good.ids == alone(model, PROMPTS[0], sampling).ids
-    assert fine.ids == alone(model, PROMPTS[2], sampling).ids
 
 
 def assert_same_logprobs(answer: Answer, other: Answer) -> None:

@@ -32,7 +32,6 @@ def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
     device = pick_device("auto")
 
     assert device.torch == torch.device("cpu")
-    assert not device.runs_ahead
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

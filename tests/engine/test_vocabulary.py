@@ -42,15 +42,14 @@ def test_special_tokens_are_those_the_tokenizer_marks() -> None:
     tokenizer = make.byte_level()
     words = vocabulary(tokenizer)
     assert {tokenizer.id_to_token(token_id) for token_id in words.special} == {"<|end|>", "<｜turn｜>"}
-    assert not words.is_special(tokenizer.token_to_id("<think>"))
 
 
 def test_ids_beyond_the_tokenizer_decode_to_nothing() -> None:
     tokenizer = make.byte_level()
     words = Vocabulary(tokenizer.to_str(), vocab_size=1000)
     assert words.size == 1000
-    assert (words.token_bytes(999), words.token_text(999), words.is_special(999)) == (b"", "", False)
-    assert 999 in words.absent
+    assert (words.token_bytes(999), words.token_text(999)) == (b"", "")
+    assert 999 in words.absent - words.special
 
 
 @pytest.mark.parametrize(
