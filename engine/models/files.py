@@ -26,6 +26,8 @@ HUB_PATTERNS = (
     "additional_chat_templates/*",
     "1_Pooling/config.json",
 )
+# The same weights once more, in a form that only Mistral's own programs read.
+HUB_DUPLICATES = ("consolidated*",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ def _hub(model: str, revision: str | None) -> ModelFiles:
     from huggingface_hub import snapshot_download  # slow to import, and most models are local
 
     try:
-        path = snapshot_download(model, revision=revision, allow_patterns=list(HUB_PATTERNS))
+        path = snapshot_download(
+            model, revision=revision, allow_patterns=list(HUB_PATTERNS), ignore_patterns=list(HUB_DUPLICATES)
+        )
     except Exception as error:  # the hub's own errors, those of its HTTP client and OSError share no base
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"model {model} is no local file or directory, and the hub says: {reason}") from error

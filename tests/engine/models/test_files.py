@@ -97,7 +97,12 @@ def test_a_hub_id_is_fetched_with_the_files_that_are_used(monkeypatch: pytest.Mo
     files = resolve_model("owner/tiny", revision="v1")
 
     assert (files.name, files.directory) == ("owner/tiny", tmp_path / "snapshot")
-    assert asked == {"model": "owner/tiny", "revision": "v1", "allow_patterns": list(HUB_PATTERNS)}
+    assert asked == {
+        "model": "owner/tiny",
+        "revision": "v1",
+        "allow_patterns": list(HUB_PATTERNS),
+        "ignore_patterns": ["consolidated*"],
+    }
 
 
 def test_what_the_hub_says_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
