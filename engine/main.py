@@ -51,6 +51,10 @@ def _serve(config: EngineConfig, server: Server) -> int:
     except ModelError as error:
         logger.error("%s", error)
         return 1
+    except Exception as error:  # files are other people's: what a broken one raises has no end of kinds
+        logger.error("cannot load %s: %s: %s", config.model, type(error).__name__, error)
+        logger.debug("where it failed", exc_info=True)
+        return 1
     loop = EngineLoop(server, engine.core, engine.model, engine.limits, secrets.token_hex(4))
     _drain_on_signals(loop.drain, config.shutdown_timeout)
     logger.info("ready at %s after %.1f s", config.endpoint, time.monotonic() - started)

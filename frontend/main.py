@@ -23,6 +23,7 @@ from pagewire.frontend.state import FRONTEND, Frontend
 from pagewire.frontend.template import TemplateError
 from pagewire.frontend.templates.source import TemplateText
 from pagewire.frontend.tls import tls_context
+from pagewire.protocol.addresses import prepare_ipc_directories
 from pagewire.protocol.logs import configure_logging
 from pagewire.protocol.options import USAGE_ERROR
 
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keys = Keys.read(config)
         check_defaults(config)
         template = read_supplied_template(config)
+        prepare_ipc_directories(config.engine)
         tls = tls_context(config)
     except (TemplateError, ValueError) as error:
         print(f"pagewire-frontend: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -99,6 +100,16 @@ def prepare_ipc_directory(path: str) -> None:
             f"{directory}: the socket's directory is open to others (mode {stat.S_IMODE(status.st_mode):04o});"
             " run chmod 700 on it or choose another one"
         )
+
+
+def prepare_ipc_directories(values: Iterable[str]) -> None:
+    """Do so for every ipc address among ``values``.
+
+    A frontend needs it as much as an engine: in a directory of someone else's it would hand them its prompts.
+    """
+    for parsed in map(parse_address, values):
+        if parsed.scheme == "ipc":
+            prepare_ipc_directory(parsed.path)
 
 
 def check_exposure(value: str, insecure_tcp: bool) -> None:

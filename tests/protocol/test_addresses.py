@@ -7,6 +7,7 @@ from pagewire.protocol.addresses import (
     check_exposure,
     default_address,
     parse_address,
+    prepare_ipc_directories,
     prepare_ipc_directory,
 )
 
@@ -60,6 +61,14 @@ def test_a_file_in_the_way_is_refused(tmp_path):
     (tmp_path / "pagewire").write_text("")
     with pytest.raises(AddressError, match="cannot make"):
         prepare_ipc_directory(str(tmp_path / "pagewire" / "engine"))
+
+
+def test_of_several_addresses_every_sockets_directory_is_checked(tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    addresses = ["tcp://127.0.0.1:5570", f"ipc://{tmp_path}/own/engine", f"ipc://{tmp_path}/open/engine"]
+    with pytest.raises(AddressError, match="open to others"):
+        prepare_ipc_directories(addresses)
+    assert (tmp_path / "own").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_path_too_long_for_a_socket_is_refused_with_the_limit():
