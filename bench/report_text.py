@@ -1,6 +1,7 @@
 """Results as text for a terminal: a line per run, tables, and what the reader must be warned of."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from pagewire.bench.figures import FIGURES, Figure, compare_figure, values_of
 from pagewire.bench.metrics import Summary
@@ -27,6 +28,15 @@ def format_number(value: float | None) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def median_and_range(values: Sequence[float], *, nothing: str = "-", between: str = "-") -> str:
+    """Write the median of repeats with the smallest and the largest of them; ``nothing`` when there are none."""
+    if not values:
+        return nothing
+    if len(values) == 1:
+        return format_number(values[0])
+    return f"{format_number(median(values))} ({format_number(min(values))}{between}{format_number(max(values))})"
 
 
 def run_line(run: Run) -> str:

@@ -1,7 +1,6 @@
 """Named workloads that together say how good a server is; the table they print is the one of the project's results."""
 
 from collections.abc import Sequence
-from statistics import median
 
 from msgspec import Struct
 
@@ -10,7 +9,7 @@ from pagewire.bench.experiment import run_experiment
 from pagewire.bench.figures import compare_figure, figure_named, values_of
 from pagewire.bench.lengths import Lengths
 from pagewire.bench.progress import Progress
-from pagewire.bench.report_text import format_number, format_table, warnings_of
+from pagewire.bench.report_text import format_table, median_and_range, warnings_of
 from pagewire.bench.results import LoadKind, LoadSettings, RecordWriter, Run, Settings
 from pagewire.bench.workloads import WorkloadSettings
 
@@ -94,9 +93,9 @@ def report_suite(presets: Sequence[Preset], targets: Sequence[Target], runs: Seq
     rows = []
     for preset in presets:
         for figure in map(figure_named, preset.figures):
-            by_target = {name: _runs(runs, preset, name) for name in (first, *others)}
+            by_target = {name: runs_of(runs, preset.name, name) for name in (first, *others)}
             row = [f"{preset.name} {preset.about}", figure.name, figure.unit]
-            row += [_median_and_range(values_of(figure, by_target[name])) for name in by_target]
+            row += [median_and_range(values_of(figure, by_target[name])) for name in by_target]
             ratios = [compare_figure(figure, by_target[name], by_target[first]) for name in others]
             row += ["-" if ratio is None else f"{ratio.ratio:.3f}" for ratio in ratios]
             rows.append(row)
@@ -104,13 +103,6 @@ def report_suite(presets: Sequence[Preset], targets: Sequence[Target], runs: Seq
     return "\n".join([format_table(header, rows), *warnings])
 
 
-def _runs(runs: Sequence[Run], preset: Preset, target: str) -> list[Run]:
-    return [run for run in runs if run.target == target and run.label.startswith(f"{preset.name}: ")]
-
-
-def _median_and_range(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    if len(values) == 1:
-        return format_number(values[0])
-    return f"{format_number(median(values))} ({format_number(min(values))}-{format_number(max(values))})"
+def runs_of(runs: Sequence[Run], workload: str, target: str) -> list[Run]:
+    """Return the repeats of a workload (a preset's name) on a server, in order."""
+    return [run for run in runs if run.target == target and run.label.startswith(f"{workload}: ")]

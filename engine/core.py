@@ -150,7 +150,7 @@ class EngineCore:
             return Error("invalid", f"request id {message.rid} is in use")
         if not message.prompt:
             return Error("invalid", "the prompt has no tokens", param="prompt")
-        if not all(0 <= token < self._runner.vocab_size for token in message.prompt):
+        if min(message.prompt) < 0 or max(message.prompt) >= self._runner.vocab_size:
             text = f"the prompt has a token id outside 0..{self._runner.vocab_size - 1}"
             return Error("invalid", text, param="prompt")
         if error := _wrong_sampling(message.sampling, self._limits.max_logprobs):

@@ -29,8 +29,6 @@ from pagewire.engine.plan import Draft, Plan, Row
 from pagewire.engine.request import Request, State
 from pagewire.engine.waiting import WaitingQueue
 
-__all__ = ["Plan", "Row", "Scheduler", "SchedulerConfig"]
-
 # A request whose prefix is being computed by another lets others pass; looking at many of them in every step costs more
 # than it gains, since in a burst with a common prefix all of them wait for the same one.
 MAX_PASSED_OVER = 8

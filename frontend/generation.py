@@ -21,7 +21,7 @@ class Generation:
     """The deltas of one sequence, in order.
 
     An async context manager: leaving it, for any reason, aborts what still runs. Iterating yields deltas; those that
-    arrive faster than they are taken are merged, so a slow client costs memory for its text only and sees fewer,
+    arrive faster than they are taken are merged, so a slow client costs no more memory than its answer and sees fewer,
     larger pieces. The last delta carries ``finish``.
     """
 

@@ -18,6 +18,9 @@ VERSION = 1
 # The logprob that stands for "impossible": JSON has no infinity, and clients expect this number.
 LOGPROB_FLOOR = -9999.0
 
+# Below this temperature the most likely token wins with near certainty, and dividing by it would only lose precision.
+GREEDY_BELOW = 1e-5
+
 
 class Sampling(Struct, array_like=True, gc=False, frozen=True):
     """How one sequence is generated. All values are final: defaults were applied by the frontend.

@@ -3,8 +3,9 @@
 from itertools import count
 from typing import Any
 
+from pagewire.engine.plan import Plan, Row
 from pagewire.engine.request import Request
-from pagewire.engine.scheduler import Plan, Row, Scheduler, SchedulerConfig
+from pagewire.engine.scheduler import Scheduler, SchedulerConfig
 
 keys = count()
 

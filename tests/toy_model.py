@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pagewire.engine.plan import Plan, Row
 from pagewire.engine.request import Request
-from pagewire.engine.scheduler import Plan, Row, Scheduler
+from pagewire.engine.scheduler import Scheduler
 
 VOCAB_SIZE = 50
 EOS = 0

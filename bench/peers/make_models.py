@@ -100,7 +100,7 @@ def make_models(output: Path, model: str = "demo", quantizer: Path | None = None
     files = resolve_model(model)
     if files.gguf is None:
         raise ValueError(f"{model} is no GGUF model")
-    source = GgufFile(files.gguf)
+    source = files.gguf_file
     write_directory(source, output / NAME)
     plain = output / f"{NAME}.BF16.gguf"
     write_gguf(source, plain)

@@ -1,13 +1,12 @@
 """The comparison as Markdown: what each server did, and which goals are reached."""
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from pagewire.bench.figures import Figure, compare_figure, figure_named, values_of
 from pagewire.bench.peers.goals import GOALS, Goal
-from pagewire.bench.report_text import format_number, warnings_of
+from pagewire.bench.report_text import median_and_range, warnings_of
 from pagewire.bench.results import Run
-from pagewire.bench.suite import PRESETS, Preset
+from pagewire.bench.suite import PRESETS, Preset, runs_of
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -21,7 +20,10 @@ def figures_table(runs: Sequence[Run]) -> str:
     servers = list(dict.fromkeys(run.target for run in runs))
     rows = [
         [f"{preset.name.upper()} {preset.about}, {figure.name} ({figure.unit})"]
-        + [_median_and_range(values_of(figure, runs_of(runs, preset.name, server))) for server in servers]
+        + [
+            median_and_range(values_of(figure, runs_of(runs, preset.name, server)), nothing="", between=" to ")
+            for server in servers
+        ]
         for preset, figure in _figures(runs)
     ]
     return markdown_table(["workload", *servers], rows)
@@ -39,11 +41,6 @@ def warnings_list(runs: Sequence[Run]) -> str:
     return "\n".join(found) or "- none"
 
 
-def runs_of(runs: Sequence[Run], workload: str, server: str) -> list[Run]:
-    """Return the repeats of a workload on a server, in order."""
-    return [run for run in runs if run.target == server and run.label.startswith(f"{workload}: ")]
-
-
 def _figures(runs: Sequence[Run]) -> Iterator[tuple[Preset, Figure]]:
     for preset in PRESETS:
         if any(run.label.startswith(f"{preset.name}: ") for run in runs):
@@ -59,11 +56,3 @@ def _goal_row(goal: Goal, runs: Sequence[Run]) -> list[str] | None:
     asked = f"{'≥' if figure.higher_is_better else '≤'} {goal.ratio:g}"
     name = f"{goal.workload.upper()} {goal.figure}: {goal.server} / {goal.peer}"
     return [name, f"{ratio.ratio:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}", asked, "yes" if reached else "**no**"]
-
-
-def _median_and_range(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    if len(values) == 1:
-        return format_number(values[0])
-    return f"{format_number(median(values))} ({format_number(min(values))} to {format_number(max(values))})"

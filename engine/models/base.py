@@ -17,7 +17,6 @@ class Model(Protocol):
     """
 
     vocab_size: int
-    max_position: int
 
     def kv_bytes_per_block(self) -> int:
         """Memory that one block costs over all layers, in bytes."""

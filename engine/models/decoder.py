@@ -65,7 +65,6 @@ class Decoder:
         """Build from checked weights (see ``collect_weights``); they are taken out of ``weights`` as they are fused."""
         self.config = config
         self.vocab_size = config.vocab_size
-        self.max_position = config.max_position
         self.hidden_size = config.hidden_size
         self._attention = attention
         self._embeddings = weights.pop(EMBEDDINGS)

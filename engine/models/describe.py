@@ -9,7 +9,6 @@ import torch
 from pagewire.engine.models.config import ModelConfig
 from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import ModelFiles
-from pagewire.engine.models.gguf import GgufFile
 from pagewire.engine.models.gguf_tokenizer import gguf_tokenizer_json
 from pagewire.protocol.messages import Model
 
@@ -48,8 +47,7 @@ def model_pooling(files: ModelFiles) -> Literal["last", "mean"]:
 
 
 def _describe_gguf(files: ModelFiles) -> dict[str, Any]:
-    assert files.gguf is not None
-    file = GgufFile(files.gguf)
+    file = files.gguf_file
     tokens = file.metadata.get("tokenizer.ggml.tokens", [])
     ids = {key: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in (*GGUF_SPECIAL_TOKENS, "eot")}
     prefix = "tokenizer.chat_template"

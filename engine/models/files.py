@@ -3,10 +3,12 @@
 import importlib.util
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pagewire.engine.models.errors import ModelError
+from pagewire.engine.models.gguf import GgufFile
 
 DEMO_NAME = "smollm2-135m-instruct"
 DEMO_ALIASES = ("demo", DEMO_NAME)
@@ -30,7 +32,7 @@ HUB_PATTERNS = (
 HUB_DUPLICATES = ("consolidated*",)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelFiles:
     """A model on disk: a Hugging Face ``directory``, or one ``gguf`` file in it."""
 
@@ -42,6 +44,12 @@ class ModelFiles:
     def path(self) -> Path:
         """The file or directory that is the model."""
         return self.gguf or self.directory
+
+    @cached_property
+    def gguf_file(self) -> GgufFile:
+        """The parsed GGUF file, read once for all who ask; raises ``ModelError`` if it is not readable."""
+        assert self.gguf is not None
+        return GgufFile(self.gguf)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """The JSON object in the directory's file ``name``; empty when there is none (a GGUF model has none)."""

@@ -14,7 +14,6 @@ from pagewire.engine.models.config import DTYPES, ModelConfig, parse_config
 from pagewire.engine.models.decoder import Decoder
 from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import ModelFiles
-from pagewire.engine.models.gguf import GgufFile
 from pagewire.engine.models.gguf_model import gguf_config, stream_gguf
 from pagewire.engine.models.native import NativeDecoder, unsupported
 from pagewire.engine.models.weights import collect_weights, dummy_tensors, stream_safetensors
@@ -25,7 +24,7 @@ logger = logging.getLogger(__name__)
 def load_config(files: ModelFiles) -> ModelConfig:
     """The model's shape, checked; raises ``ModelError`` for anything that is not supported."""
     if files.gguf is not None:
-        return parse_config(gguf_config(GgufFile(files.gguf)))
+        return parse_config(gguf_config(files.gguf_file))
     return parse_config(files.read_json("config.json"))
 
 
@@ -91,4 +90,4 @@ def _native_obstacle(
 
 
 def _stream(files: ModelFiles) -> Iterator[tuple[str, Tensor]]:
-    return stream_gguf(GgufFile(files.gguf)) if files.gguf is not None else stream_safetensors(files.directory)
+    return stream_gguf(files.gguf_file) if files.gguf is not None else stream_safetensors(files.directory)

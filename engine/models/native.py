@@ -56,7 +56,6 @@ class NativeDecoder:
             raise ModelError(f"native kernels cannot run this model: {reason}")
         self.config = config
         self.vocab_size = config.vocab_size
-        self.max_position = config.max_position
         self.hidden_size = config.hidden_size
         self._library, self.isa = native.load_library(isa)
         self._embeddings = weights.pop(EMBEDDINGS).to(torch.bfloat16).contiguous()

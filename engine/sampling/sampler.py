@@ -28,10 +28,7 @@ from pagewire.engine.sampling.logprobs import Logprobs, token_logprobs
 from pagewire.engine.sampling.noise import Noise, keys
 from pagewire.engine.sampling.primitives import IN_CACHE, IN_MEMORY, Ints, argmax, on_device, passes
 from pagewire.engine.sampling.truncate import Limits, kept_tokens
-from pagewire.protocol.messages import Sampling
-
-# Below this temperature the most likely token wins with near certainty, and dividing by it would only lose precision.
-GREEDY_BELOW = 1e-5
+from pagewire.protocol.messages import GREEDY_BELOW, Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,8 @@ from pagewire.frontend.openai.token_limits import (
     special_stops,
     stop_strings,
 )
-from pagewire.protocol.messages import Sampling
+from pagewire.protocol.messages import GREEDY_BELOW, Sampling
 
-# Below this, dividing logits by the temperature says no more than taking the largest.
-GREEDY_TEMPERATURE = 1e-5
 _SEED_MASK = 2**63 - 1
 
 
@@ -51,7 +49,7 @@ def base_sampling(
     return Sampling(
         max_tokens=0,
         min_tokens=fields.min_tokens,
-        temperature=temperature if temperature >= GREEDY_TEMPERATURE else 0.0,
+        temperature=temperature if temperature >= GREEDY_BELOW else 0.0,
         top_p=_given(fields.top_p, defaults.top_p),
         top_k=_top_k(fields.top_k, defaults.top_k, served.model.vocab_size),
         min_p=_given(fields.min_p, defaults.min_p),

@@ -1,43 +1,22 @@
 """The core with a tiny model: what a request gets depends on the request alone, and it always gets an end."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from msgspec import structs
 
 from pagewire.engine.core import Admission, EngineCore
 from pagewire.engine.models.base import Model
-from pagewire.engine.models.files import resolve_model
-from pagewire.engine.models.loader import load_model
 from pagewire.protocol.messages import Generate, Sampling
 from tests.engine.driving import FRONTEND, Answer, Driver, make_core
 from tests.toy_tokenizer import IM_END, VOCAB_SIZE
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 GREEDY = Sampling(max_tokens=24, temperature=0.0, ignore_eos=True)
 SEEDED = Sampling(max_tokens=24, temperature=1.0, top_p=0.95, seed=7, ignore_eos=True)
 # Prompts of many lengths, some of several blocks.
 PROMPTS = [list(f"{'prompt number ' * (number % 5)}{number}".encode()) for number in range(12)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def model(tiny_model_directory: Path) -> Model:
-    return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
-
-
-@pytest.fixture(params=[False, True], ids=["in-step", "runs-ahead"])
-def runs_ahead(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 @pytest.fixture

@@ -4,21 +4,16 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-import torch
 from llguidance import LLMatcher
 from torch import Tensor
 
 from pagewire.engine.grammar import GrammarCompiler
 from pagewire.engine.models.base import Model
-from pagewire.engine.models.files import resolve_model
-from pagewire.engine.models.loader import load_model
 from pagewire.engine.sampling.grammar import GrammarMasks
 from pagewire.engine.sampling.primitives import Ints
 from pagewire.engine.vocabulary import Vocabulary
@@ -26,6 +21,8 @@ from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS
 from pagewire.protocol.messages import Error, Sampling
 from tests.engine.driving import FRONTEND, Answer, Driver, make_core
 from tests.toy_tokenizer import IM_END, VOCAB_SIZE, tokenizer_json
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PROMPT = list(b"Answer in JSON: ")
 SCHEMAS: dict[str, Any] = {
@@ -68,22 +65,9 @@ def of_regex(pattern: str) -> str:
     return source
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def model(tiny_model_directory: Path) -> Model:
-    return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
-
-
-@pytest.fixture(params=[False, True], ids=["in-step", "runs-ahead"])
-def driver(model: Model, request: pytest.FixtureRequest) -> Driver:
-    return Driver(make_core(model, runs_ahead=bool(request.param)))
+@pytest.fixture
+def driver(model: Model, runs_ahead: bool) -> Driver:
+    return Driver(make_core(model, runs_ahead=runs_ahead))
 
 
 def answers_of(driver: Driver, samplings: list[Sampling]) -> list[Answer]:

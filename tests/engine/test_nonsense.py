@@ -1,43 +1,22 @@
 """Nonsense, from the model or in a request, spoils the answer of one request and of no other."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from pagewire.engine.batch import Batch
 from pagewire.engine.models.base import Model
-from pagewire.engine.models.files import resolve_model
-from pagewire.engine.models.loader import load_model
 from pagewire.protocol.messages import Sampling
 from tests.engine.driving import Driver, make_core
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 GREEDY = Sampling(max_tokens=24, temperature=0.0, ignore_eos=True)
 SEEDED = Sampling(max_tokens=24, temperature=1.0, top_p=0.95, seed=7, ignore_eos=True)
 PROMPTS = [list(f"{'prompt number ' * number}{number}".encode()) for number in range(3)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def model(tiny_model_directory: Path) -> Model:
-    return load_model(resolve_model(str(tiny_model_directory)), "float32", torch.device("cpu"))
-
-
-@pytest.fixture(params=[False, True], ids=["in-step", "runs-ahead"])
-def runs_ahead(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def ids_alone(model: Model, prompt: list[int], sampling: Sampling) -> list[int]:
@@ -53,7 +32,6 @@ class PoisonedModel:
 
     def __post_init__(self) -> None:
         self.vocab_size = self.inner.vocab_size
-        self.max_position = self.inner.max_position
         self.allocate_kv = self.inner.allocate_kv
         self.kv_bytes_per_block = self.inner.kv_bytes_per_block
 

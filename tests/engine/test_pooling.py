@@ -141,7 +141,7 @@ def test_a_model_that_shows_no_hidden_states_refuses(directory: Path) -> None:
         """Only what ``Model`` asks for."""
 
         def __init__(self, model: Model) -> None:
-            self.vocab_size, self.max_position = model.vocab_size, model.max_position
+            self.vocab_size = model.vocab_size
             self.forward, self.allocate_kv = model.forward, model.allocate_kv
             self.kv_bytes_per_block = model.kv_bytes_per_block
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagewire.engine.plan import Plan
 from pagewire.engine.request import Request
-from pagewire.engine.scheduler import Plan, Scheduler, SchedulerConfig
+from pagewire.engine.scheduler import Scheduler, SchedulerConfig
 from tests.toy_model import ToyEngine, expected_output
 
 MAX_STEPS = 5000  # far more than any scenario needs: a scheduler that gets there is stuck
