@@ -83,9 +83,9 @@ def run(model_name: str, text: str, limit: int, window_tokens: int) -> Iterator[
     ids = tokenizer.encode(text, add_special_tokens=False).ids[:limit]
     starts = range(0, len(ids) - window_tokens + 1, window_tokens)
 
-    def native(quantization: str | None) -> Model:
+    def native(quantization: str | None, kv_cache_dtype: str = "auto") -> Model:
         weights = load_weights(files, config, torch.float32 if quantization else torch.bfloat16, CPU)
-        return NativeDecoder(config, weights, quantization=quantization)
+        return NativeDecoder(config, weights, quantization=quantization, kv_cache_dtype=kv_cache_dtype)
 
     # Not load_model: in bfloat16 that would choose the native code.
     def in_torch(dtype: torch.dtype) -> Model:
@@ -95,6 +95,8 @@ def run(model_name: str, text: str, limit: int, window_tokens: int) -> Iterator[
         "native bfloat16": lambda: native(None),
         "native int8-weight-only": lambda: native("int8-weight-only"),
         "native int8": lambda: native("int8"),
+        "native int8, KV in bfloat16": lambda: native("int8", "bfloat16"),
+        "native bfloat16, KV in int8": lambda: native(None, "int8"),
         "torch bfloat16": lambda: in_torch(torch.bfloat16),
     }
     blocks = -(-window_tokens // BLOCK_SIZE)
@@ -120,11 +122,11 @@ def main() -> None:
     arguments = parser.parse_args()
     text = arguments.text.read_text("utf-8")
     base: Score | None = None
-    print(f"{'format':26}{'perplexity':>12}{'change':>10}{'same top token':>16}")
+    print(f"{'format':30}{'perplexity':>12}{'change':>10}{'same top token':>16}")
     for name, result in run(arguments.model, text, arguments.tokens, arguments.window):
         base = base or result
         change = result.perplexity / base.perplexity - 1
-        print(f"{name:26}{result.perplexity:12.4f}{change:+10.2%}{result.agreement:16.1%}", flush=True)
+        print(f"{name:30}{result.perplexity:12.4f}{change:+10.2%}{result.agreement:16.1%}", flush=True)
 
 
 if __name__ == "__main__":

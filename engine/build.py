@@ -53,6 +53,7 @@ def build_engine(config: EngineConfig) -> Engine:
         config.dtype,
         device.torch,
         quantization=quantization,
+        kv_cache_dtype=config.kv_cache_dtype,
         threads=threads,
         dummy=config.load_format == "dummy",
     )

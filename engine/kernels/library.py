@@ -22,6 +22,7 @@ class Config(ctypes.Structure):
             for name in ("hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab", "threads")
         ),
         ("format", c_int32),
+        ("kv_format", c_int32),
         ("norm_eps", c_float),
         ("rope_scale", c_float),
         ("inverse_frequencies", POINTER(c_float)),
@@ -43,6 +44,7 @@ class Batch(ctypes.Structure):
 
 # The numbers of native.cpp's enumerations.
 FORMATS = {None: 0, "int8": 1, "int8-weight-only": 2}
+KV_FORMATS = {"bfloat16": 0, "int8": 1}
 PROJECTIONS = {"qkv": 0, "output": 1, "gate_up": 2, "down": 3, "head": 4}
 NORMS = {"attention": 0, "mlp": 1, "query": 2, "key": 3, "final": 4}
 

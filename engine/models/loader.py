@@ -54,22 +54,25 @@ def load_model(
     device: torch.device,
     *,
     quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
     threads: int = 0,
     dummy: bool = False,
 ) -> Model:
     """The model, ready for ``allocate_kv``: in native code on a CPU in bfloat16 or quantized, else in torch.
 
-    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` one of ``native.QUANTIZATIONS``; ``threads`` are those of
-    native code (0: as many as torch uses). Raises ``ModelError``.
+    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` one of ``native.QUANTIZATIONS``, ``kv_cache_dtype`` as in
+    ``NativeDecoder``; ``threads`` are those of native code (0: as many as torch uses). Raises ``ModelError``.
     """
     config = load_config(files)
     resolved = resolve_dtype(config, dtype)
     obstacle = _native_obstacle(config, resolved, device, quantization)
     if quantization and obstacle:
         raise ModelError(f"--quantization {quantization}: {obstacle}")
+    if obstacle and kv_cache_dtype not in ("auto", str(resolved).removeprefix("torch.")):
+        raise ModelError(f"--kv-cache-dtype {kv_cache_dtype}: {obstacle}")
     weights = load_weights(files, config, resolved, device, dummy=dummy)
     if obstacle is None:
-        return NativeDecoder(config, weights, quantization=quantization, threads=threads)
+        return NativeDecoder(config, weights, quantization=quantization, kv_cache_dtype=kv_cache_dtype, threads=threads)
     logger.info("running in torch: %s", obstacle)
     return Decoder(config, weights, ReferenceAttention(BLOCK_SIZE))
 

@@ -12,6 +12,7 @@ from pagewire.engine.models.base import BLOCK_SIZE
 from pagewire.engine.models.config import ModelConfig
 from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.rope import inverse_frequencies
+from pagewire.engine.models.rotation import turn, turn_ends, turn_layer
 from pagewire.engine.models.weights import EMBEDDINGS, HEAD
 
 QUANTIZATIONS = ("int8", "int8-weight-only")
@@ -19,7 +20,7 @@ MAX_HEAD_DIM = 256
 LANES = 16  # of a vector: what sizes must be a multiple of
 PANEL = 32  # output columns packed together
 INT8_GROUP = 64  # input channels that share a scale
-KV_BYTES = 2  # of an element: K and V are kept in bfloat16
+KV_DTYPES = ("bfloat16", "int8")
 
 
 def unsupported(config: ModelConfig, quantization: str | None) -> str | None:
@@ -44,11 +45,13 @@ class NativeDecoder:
         weights: dict[str, Tensor],
         *,
         quantization: str | None = None,
+        kv_cache_dtype: str = "auto",
         threads: int = 0,
         isa: str | None = None,
     ) -> None:
         """Pack checked weights (see ``collect_weights``), which are taken out of ``weights`` as they are packed.
 
+        ``kv_cache_dtype`` is one of ``KV_DTYPES`` or "auto": int8 where activations are int8, too, else bfloat16.
         ``threads`` 0 means as many as torch uses. ``isa`` names an instruction set of ``kernels.build`` (None: the
         best there is). Raises ``ModelError`` for a shape that ``unsupported`` names, ``BuildError`` without a library.
         """
@@ -58,15 +61,22 @@ class NativeDecoder:
         self.vocab_size = config.vocab_size
         self.hidden_size = config.hidden_size
         self._library, self.isa = native.load_library(isa)
+        # Only where activations are rounded to 8 bits; see rotation.py.
+        self._turned_norm = turn_ends(weights) if quantization == "int8" else None
         self._embeddings = weights.pop(EMBEDDINGS).to(torch.bfloat16).contiguous()
         self._quantization = quantization
+        self._kv_dtype = kv_cache_dtype
+        if kv_cache_dtype == "auto":
+            self._kv_dtype = "int8" if quantization == "int8" else "bfloat16"
         self._handle = self._create(threads or torch.get_num_threads())
         weakref.finalize(self, self._library.pw_destroy, self._handle)
         self._pack(weights)
 
     def kv_bytes_per_block(self) -> int:
         """Memory that one block costs over all layers, in bytes."""
-        return 2 * self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * BLOCK_SIZE * KV_BYTES
+        # As kv_cache.h lays it out: in int8 each token has a float32 scale beside its K and its V.
+        per_token = self.config.head_dim * 2 if self._kv_dtype == "bfloat16" else self.config.head_dim + 4
+        return 2 * self.config.num_layers * self.config.num_kv_heads * BLOCK_SIZE * per_token
 
     def allocate_kv(self, num_blocks: int) -> None:
         """Create the KV cache, zeroed; called once, before the first ``forward``."""
@@ -103,7 +113,7 @@ class NativeDecoder:
         )
         if self._library.pw_forward(self._handle, ctypes.byref(arrays)):
             raise MemoryError(f"no memory for a step of {len(batch.token_ids)} tokens")
-        return logits, hidden
+        return logits, hidden if self._turned_norm is None else turn(hidden) * self._turned_norm
 
     def _create(self, threads: int) -> int:
         config = self.config
@@ -120,6 +130,7 @@ class NativeDecoder:
                 vocab=config.vocab_size,
                 threads=threads,
                 format=native.FORMATS[self._quantization],
+                kv_format=native.KV_FORMATS[self._kv_dtype],
                 norm_eps=config.norm_eps,
                 rope_scale=scale,
                 inverse_frequencies=(ctypes.c_float * len(frequencies))(*frequencies.tolist()),
@@ -133,6 +144,8 @@ class NativeDecoder:
 
     def _pack(self, weights: dict[str, Tensor]) -> None:
         for layer in range(self.config.num_layers):
+            if self._turned_norm is not None:
+                turn_layer(self.config, weights, layer)
             prefix = f"model.layers.{layer}."
             attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
             self._projection(layer, "qkv", weights, [f"{attention}{name}_proj" for name in "qkv"])

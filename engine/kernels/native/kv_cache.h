@@ -1,13 +1,19 @@
 // The paged KV cache: blocks of 16 tokens, laid out so that attention is made of whole-vector products.
 //
-//      K of one block and head: [dim / 2][16 tokens][2]      V of one block and head: [8 token pairs][dim][2]
+// K and V of one block, layer and KV head lie together in a tile:
+//
+//      bf16   K [dim / 2][16 tokens][2]   V [8 token pairs][dim][2]
+//      int8   K [dim / 4][16 tokens][4]   V [8 token pairs][dim][2]   scales of K [16 tokens]   scales of V [16 tokens]
 //
 //      d=0,1 | k[t0,0] k[t0,1] | ... | k[t15,0] k[t15,1] |   t=0,1 | v[t0,0] v[t1,0] | ... | v[t0,dim-1] v[t1,dim-1] |
 //      d=2,3 | k[t0,2] k[t0,3] | ...                         t=2,3 | v[t2,0] v[t3,0] | ...
 //
-// A vector of K is one pair of dimensions of all 16 tokens: the scores of a query need no horizontal sums. A vector of V
-// is 16 dimensions of two tokens: likewise for the weighted sum.
+// A vector of K is some dimensions of all 16 tokens: the scores of a query need no horizontal sums. A vector of V is 16
+// dimensions of two tokens: likewise for the weighted sum. In int8 every token and head has a float32 scale for K and one
+// for V; K is stored unsigned (value + 128), as the weights of a projection are.
 #pragma once
+
+#include <cmath>
 
 #include "memory.h"
 #include "simd.h"
@@ -17,45 +23,72 @@ namespace pagewire {
 constexpr int kBlockTokens = 16;
 constexpr int kMaxHeadDim = 256;
 
+enum class KvFormat : int32_t { kBf16 = 0, kInt8 = 1 };
+
 struct KvCache {
     HugeBuffer buffer;
+    KvFormat format = KvFormat::kBf16;
     int kv_heads = 0, dim = 0;
     size_t blocks = 0;
 
-    // Elements of one block and head, of K or of V.
-    size_t tile() const { return (size_t)kBlockTokens * dim; }
-
-    void allocate(int layers, size_t blocks_, int kv_heads_, int dim_) {
-        blocks = blocks_, kv_heads = kv_heads_, dim = dim_;
-        buffer.allocate(2 * layers * blocks * kv_heads * tile() * sizeof(bf16));
+    // Bytes of the K, or of the V, of a tile.
+    size_t part_bytes() const { return (size_t)kBlockTokens * dim * (format == KvFormat::kBf16 ? sizeof(bf16) : 1); }
+    size_t tile_bytes() const {
+        return 2 * part_bytes() + (format == KvFormat::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
     }
-    bf16* keys(int layer, size_t block, int head) const {
-        return (bf16*)buffer.data() + ((2 * layer * blocks + block) * kv_heads + head) * tile();
+    void allocate(int layers, size_t blocks_, int kv_heads_, int dim_, KvFormat format_) {
+        blocks = blocks_, kv_heads = kv_heads_, dim = dim_, format = format_;
+        buffer.allocate(layers * blocks * kv_heads * tile_bytes());
     }
-    bf16* values(int layer, size_t block, int head) const {
-        return (bf16*)buffer.data() + (((2 * layer + 1) * blocks + block) * kv_heads + head) * tile();
+    char* tile(int layer, size_t block, int head) const {
+        return (char*)buffer.data() + ((layer * blocks + block) * kv_heads + head) * tile_bytes();
     }
 
     // Writes one token of one head (float32 [dim] each) at slot = block * 16 + offset.
     void write(int layer, int64_t slot, int head, const float* key, const float* value) const {
+        char* to = tile(layer, slot / kBlockTokens, head);
         const int offset = (int)(slot % kBlockTokens);
-        alignas(64) bf16 rounded[kMaxHeadDim];
-        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(key + d));
-        bf16* k = keys(layer, slot / kBlockTokens, head) + offset * 2;
-        for (int d = 0; d < dim; d += 2) memcpy(k + d * kBlockTokens, rounded + d, 2 * sizeof(bf16));
-        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(value + d));
-        bf16* v = values(layer, slot / kBlockTokens, head) + (size_t)(offset / 2) * dim * 2 + offset % 2;
-        for (int d = 0; d < dim; d++) v[d * 2] = rounded[d];
+        if (format == KvFormat::kBf16) write_bf16((bf16*)to, offset, key, value);
+        else write_int8((int8_t*)to, offset, key, value);
     }
 
-    // Zeroes V in the slots of a block after `slot`. Attention multiplies what is there by a weight of zero, and what a
-    // block's former owner left behind may be NaN. Wanted once a block, with the last token first written to it.
+    // Makes V nothing in the slots of a block after `slot`. Attention multiplies what is there by a weight of zero, and
+    // what a block's former owner left behind may be NaN. Wanted once a block, with the last token first written to it.
     void clear_after(int layer, int64_t slot, int head) const {
-        bf16* v = values(layer, slot / kBlockTokens, head);
-        for (int offset = (int)(slot % kBlockTokens) + 1; offset < kBlockTokens; offset++) {
-            bf16* to = v + (size_t)(offset / 2) * dim * 2 + offset % 2;
+        char* at = tile(layer, slot / kBlockTokens, head);
+        const int first = (int)(slot % kBlockTokens) + 1;
+        if (format == KvFormat::kInt8) {
+            float* scales = (float*)(at + 2 * part_bytes()) + kBlockTokens;
+            for (int offset = first; offset < kBlockTokens; offset++) scales[offset] = 0;
+            return;
+        }
+        for (int offset = first; offset < kBlockTokens; offset++) {
+            bf16* to = (bf16*)(at + part_bytes()) + (size_t)(offset / 2) * dim * 2 + offset % 2;
             for (int d = 0; d < dim; d++) to[d * 2] = 0;
         }
+    }
+
+  private:
+    void write_bf16(bf16* tile, int offset, const float* key, const float* value) const {
+        alignas(64) bf16 rounded[kMaxHeadDim];
+        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(key + d));
+        bf16* k = tile + offset * 2;
+        for (int d = 0; d < dim; d += 2) memcpy(k + d * kBlockTokens, rounded + d, 2 * sizeof(bf16));
+        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(value + d));
+        put_value(tile + kBlockTokens * dim, offset, rounded);
+    }
+    void write_int8(int8_t* tile, int offset, const float* key, const float* value) const {
+        alignas(64) int8_t rounded[kMaxHeadDim];
+        float* scales = (float*)(tile + 2 * part_bytes()) + offset;
+        scales[0] = round_to_int8(key, dim, 128, rounded).scale;
+        for (int d = 0; d < dim; d += 4) memcpy(tile + (d * kBlockTokens + offset * 4), rounded + d, 4);
+        scales[kBlockTokens] = round_to_int8(value, dim, 0, rounded).scale;
+        put_value(tile + kBlockTokens * dim, offset, rounded);
+    }
+    template <class Value>
+    void put_value(Value* values, int offset, const Value* from) const {
+        Value* to = values + (size_t)(offset / 2) * dim * 2 + offset % 2;
+        for (int d = 0; d < dim; d++) to[d * 2] = from[d];
     }
 };
 

@@ -131,6 +131,20 @@ inline void panel_tile(const Linear& linear, int p, const bf16* widened, const A
     }
 }
 
+// What becomes of a product: put(row, panel, columns 0-15, columns 16-31), and where that will be written.
+template <class Where, class Put>
+struct Finish {
+    Where where;
+    Put put;
+    PW_INLINE void touch(int row, int panel) const {
+        const char* at = (const char*)where(row, panel);
+        __builtin_prefetch(at, 1, 3);
+        __builtin_prefetch(at + 64, 1, 3);
+    }
+    PW_INLINE void operator()(int row, int panel, f32x16 v0, f32x16 v1) const { put(row, panel, v0, v1); }
+};
+template <class W, class P> Finish(W, P) -> Finish<W, P>;
+
 // Runs one task of the grid; finish(row, panel, columns0, columns1) receives 32 finished columns of one row.
 template <class Finish>
 void linear_task(const Grid& grid, int task, const Activations& a, Finish&& finish) {
@@ -151,6 +165,7 @@ void linear_task(const Grid& grid, int task, const Activations& a, Finish&& fini
         const bf16* widened = widen ? widen_panel(linear.widening_reader(p), linear.k) : nullptr;
         for (int t = 0; t < tiles; t++) {
             const int begin = row_begin + count * t / tiles, end = row_begin + count * (t + 1) / tiles;
+            for (int row = begin; row < end; row++) finish.touch(row, p);
             panel_tile(linear, p, widened, a, {begin, end - begin, t, tiles}, out);
             for (int row = begin; row < end; row++) {
                 const float* from = out + (row - begin) * kPanel;

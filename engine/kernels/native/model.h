@@ -13,7 +13,8 @@ namespace pagewire {
 // Mirrored by the ctypes structures of library.py: keep the order.
 struct Config {
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab, threads;
-    int32_t format;  // of the projections
+    int32_t format;     // of the projections
+    int32_t kv_format;  // of the KV cache
     float norm_eps;
     float rope_scale;                  // what cosines and sines are multiplied by
     const float* inverse_frequencies;  // [head_dim / 2], copied

@@ -66,7 +66,7 @@ void pw_set_norm(void* handle, int32_t layer, int32_t which, const float* weight
 int32_t pw_allocate_kv(void* handle, int64_t blocks) {
     Model& model = ((Handle*)handle)->model;
     try {
-        model.cache.allocate(model.config.layers, blocks, model.config.kv_heads, model.config.head_dim);
+        model.cache.allocate(model.config.layers, blocks, model.config.kv_heads, model.config.head_dim, (KvFormat)model.config.kv_format);
     } catch (const std::exception&) {
         return 1;
     }

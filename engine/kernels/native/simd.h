@@ -20,6 +20,9 @@ typedef uint32_t u32x16 __attribute__((vector_size(64)));
 typedef uint16_t bf16;
 typedef uint16_t bf16x16 __attribute__((vector_size(32)));
 typedef int8_t int8x16 __attribute__((vector_size(16)));
+typedef int8_t int8x32 __attribute__((vector_size(32)));
+typedef int16_t int16x16 __attribute__((vector_size(32)));
+typedef int16_t int16x32 __attribute__((vector_size(64)));
 
 constexpr int kLanes = 16;
 
@@ -98,7 +101,7 @@ PW_INLINE f32x16 load_int8(const int8_t* from) {
 #endif
     return __builtin_convertvector(wide, f32x16);
 }
-// Lanes must be within -128 .. 127.
+// The low byte of each lane.
 PW_INLINE void store_int8(int8_t* to, i32x16 value) {
 #if defined(__AVX512F__)
     const int8x16 narrow = (int8x16)_mm512_cvtepi32_epi8((__m512i)value);
@@ -143,6 +146,35 @@ PW_INLINE i32x16 dot_int8(i32x16 acc, i32x16 u, i32x16 s) {
 #endif
 }
 
+// acc[i] += a[2i] * b[2i] + a[2i + 1] * b[2i + 1], pairs of int16.
+PW_INLINE i32x16 dot_int16(i32x16 acc, i32x16 a, i32x16 b) {
+#if defined(__AVX512VNNI__)
+    asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+#else
+    return acc + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+// 32 int8 as as many int16.
+PW_INLINE i32x16 widen_int8(const void* from) {
+    const int8x32 values = load_as<int8x32>((const int8_t*)from);
+#if defined(__AVX512BW__)
+    return (i32x16)_mm512_cvtepi8_epi16((__m256i)values);
+#else
+    return (i32x16)__builtin_convertvector(values, int16x32);
+#endif
+}
+// Rounds to int16; lanes must be within its range.
+PW_INLINE void store_int16(int16_t* to, f32x16 value) {
+    const i32x16 rounded = (i32x16)(value + splat(12582912.0f)) - (i32x16)splat(12582912.0f);
+#if defined(__AVX512F__)
+    const int16x16 narrow = (int16x16)_mm512_cvtepi32_epi16((__m512i)rounded);
+#else
+    const int16x16 narrow = __builtin_convertvector(rounded, int16x16);
+#endif
+    memcpy(to, &narrow, sizeof narrow);
+}
+
 PW_INLINE f32x16 maximum(f32x16 a, f32x16 b) {
 #if defined(__AVX512F__)
     return (f32x16)_mm512_max_ps((__m512)a, (__m512)b);
@@ -176,6 +208,25 @@ PW_INLINE int32_t reduce_add(i32x16 value) {
     for (int i = 0; i < kLanes; i++) result += value[i];
     return result;
 #endif
+}
+
+struct Rounded {
+    float scale;
+    int32_t sum;  // of the integers
+};
+// Rounds values [n] (a multiple of 16) to int8 with one scale; writes the integers plus `shift`.
+inline Rounded round_to_int8(const float* values, int n, int shift, int8_t* to) {
+    f32x16 largest{};
+    for (int i = 0; i < n; i += kLanes) largest = maximum(largest, maximum(load(values + i), -load(values + i)));
+    const float most = reduce_max(largest);
+    const f32x16 inverse = splat(most > 0 ? 127.0f / most : 0.0f), shifter = splat(12582912.0f);
+    i32x16 sum{};
+    for (int i = 0; i < n; i += kLanes) {
+        const i32x16 rounded = (i32x16)(load(values + i) * inverse + shifter) - (i32x16)shifter;
+        sum += rounded;
+        store_int8(to + i, rounded + shift);
+    }
+    return {most / 127.0f, reduce_add(sum)};
 }
 
 PW_INLINE f32x16 round_to_integer(f32x16 x) {

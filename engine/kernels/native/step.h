@@ -59,9 +59,9 @@ class Step {
             });
         if (b.logit_rows == 0) return;
         const Rows sampled{b.logit_rows, kept.stream, nullptr};
-        normed_linear(worker, m_.head, sampled, m_.final_norm, nullptr, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+        normed_linear(worker, m_.head, sampled, m_.final_norm, nullptr, Finish{[&](int row, int panel) { return b.logits + (size_t)row * c_.vocab + panel * kPanel; }, [&](int row, int panel, f32x16 v0, f32x16 v1) {
             store_logits(b.logits + (size_t)row * c_.vocab, panel, v0, v1);
-        });
+        }});
     }
 
     void self_attention(Worker& worker, int index) {
@@ -69,11 +69,11 @@ class Step {
         const int stride = m_.qkv_stride();
         float* qkv = (float*)w_.qkv.data();
         const Rows rows{schedule_.batch.tokens, stream(0), nullptr};
-        normed_linear(worker, layer.qkv, rows, layer.attention_norm, &layer.output, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+        normed_linear(worker, layer.qkv, rows, layer.attention_norm, &layer.output, Finish{[&](int row, int panel) { return qkv + (size_t)row * stride + panel * kPanel; }, [&](int row, int panel, f32x16 v0, f32x16 v1) {
             float* to = qkv + (size_t)row * stride + panel * kPanel;
             store(to, v0);
             store(to + 16, v1);
-        });
+        }});
         attention(worker, index);
     }
 
@@ -82,9 +82,9 @@ class Step {
         const Linear& next = index + 1 < c_.layers ? m_.layers[index + 1].qkv : m_.head;
         residual_linear(worker, layer.output, *rows.attention, rows, layer.gate_up);
         bf16* inner = (bf16*)w_.inner.data();
-        normed_linear(worker, layer.gate_up, rows, layer.mlp_norm, &layer.down, [&](int row, int panel, f32x16 gate, f32x16 up) {
+        normed_linear(worker, layer.gate_up, rows, layer.mlp_norm, &layer.down, Finish{[&](int row, int panel) { return inner + (size_t)row * c_.inner + panel * kLanes; }, [&](int row, int panel, f32x16 gate, f32x16 up) {
             store_bf16(inner + (size_t)row * c_.inner + panel * kLanes, silu(gate) * up);
-        });
+        }});
         residual_linear(worker, layer.down, w_.inner, rows, next);
     }
 
@@ -140,11 +140,11 @@ class Step {
     void residual_linear(Worker& worker, const Linear& linear, const HugeBuffer& input, const Rows& rows, const Linear& next) {
         const Activations a = w_.activations(input);
         if (linear.format == Format::kInt8) worker.phase(rows.count, [&](int row) { quantize_row(a, linear.k, row); });
-        linear_phase(worker, linear, rows.count, a, &next, [&](int row, int panel, f32x16 v0, f32x16 v1) {
+        linear_phase(worker, linear, rows.count, a, &next, Finish{[&](int row, int panel) { return rows.stream + (size_t)row * c_.hidden + panel * kPanel; }, [&](int row, int panel, f32x16 v0, f32x16 v1) {
             float* to = rows.stream + (size_t)row * c_.hidden + panel * kPanel;
             store(to, load(to) + v0);
             store(to + 16, load(to + 16) + v1);
-        });
+        }});
     }
 
     void attention(Worker& worker, int layer) {

@@ -42,6 +42,7 @@ STEPS = [
 # Largest difference of a logit, in standard deviations of all: the native code rounds activations to bfloat16.
 BF16_TOLERANCE = 0.08
 INT8_TOLERANCE = 0.3
+INT8_KV_TOLERANCE = 0.2
 
 
 def random_weights(config: ModelConfig) -> dict[str, Tensor]:
@@ -61,11 +62,18 @@ def random_weights(config: ModelConfig) -> dict[str, Tensor]:
 class Pair:
     """The same model in torch and in native code, fed the same steps over shuffled blocks."""
 
-    def __init__(self, isa: str, quantization: str | None = None, **changes: object) -> None:
+    def __init__(
+        self, isa: str, quantization: str | None = None, kv_cache_dtype: str = "auto", **changes: object
+    ) -> None:
         self.config = parse_config(SHAPE | changes)
         self.oracle = Decoder(self.config, random_weights(self.config), ReferenceAttention(BLOCK_SIZE))
         self.native = NativeDecoder(
-            self.config, random_weights(self.config), quantization=quantization, threads=2, isa=isa
+            self.config,
+            random_weights(self.config),
+            quantization=quantization,
+            kv_cache_dtype=kv_cache_dtype,
+            threads=2,
+            isa=isa,
         )
         for model in (self.oracle, self.native):
             model.allocate_kv(NUM_BLOCKS)
@@ -140,8 +148,23 @@ def test_int8_stays_near_float32(isa: str, quantization: str) -> None:
     assert Pair(isa, quantization, intermediate_size=128).worst() < INT8_TOLERANCE
 
 
-def test_a_nan_left_in_a_freed_block_does_not_reach_its_next_owner() -> None:
-    pair = Pair(ISAS[0])
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
+def test_a_cache_in_int8_stays_near_float32_for_every_head_size(isa: str, head_dim: int) -> None:
+    assert Pair(isa, kv_cache_dtype="int8", head_dim=head_dim).worst() < INT8_KV_TOLERANCE
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("heads", "kv_heads", "window"), [(1, 1, 600), (8, 4, 100), (4, 1, 16), (7, 1, 5)])
+def test_a_cache_in_int8_knows_groups_of_heads_and_windows(isa: str, heads: int, kv_heads: int, window: int) -> None:
+    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 16}
+    pair = Pair(isa, kv_cache_dtype="int8", model_type="mistral", sliding_window=window, **shape)
+    assert pair.worst() < INT8_KV_TOLERANCE
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["bfloat16", "int8"])
+def test_a_nan_left_in_a_freed_block_does_not_reach_its_next_owner(kv_cache_dtype: str) -> None:
+    pair = Pair(ISAS[0], kv_cache_dtype=kv_cache_dtype)
     clean = pair.native.forward(make_batch([([1, 2, 3], 0, [7])]))
     embeddings = pair.native._embeddings
     kept = embeddings[5].clone()
