@@ -125,8 +125,8 @@ class EngineCore:
 
     def step(self) -> list[tuple[Key, Delta]]:
         """Run one step and return what it (or, on a device that runs ahead, the one before) produced."""
-        started = self._clock()
         deltas = self._take_compiled()
+        started = self._clock()
         plan = self._scheduler.plan()
         for request in plan.admitted:
             self._admit(request, started)
@@ -136,7 +136,8 @@ class EngineCore:
         if not self._runner.runs_ahead:
             deltas += self._collect_pending()
         deltas += [self._give_up(request) for request in plan.unschedulable]
-        self._counters["steps"] += 1
+        if plan.rows:
+            self._counters["steps"] += 1
         self._step_seconds += self._clock() - started
         if not self._scheduler.has_work:
             self._scheduler.check_idle()

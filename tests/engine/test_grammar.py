@@ -197,6 +197,25 @@ def test_a_request_is_accepted_only_when_its_grammar_is_compiled(driver: Driver)
     assert (first.text, first.ids, first.finish) == ("", (), None)
 
 
+def test_waiting_for_a_grammar_is_no_step(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def waiting(*arguments: Any, **fields: Any) -> LLMatcher:
+        released.wait(60)
+        return LLMatcher(*arguments, **fields)
+
+    monkeypatch.setattr("pagewire.engine.grammar.LLMatcher", waiting)
+    monkeypatch.setattr("pagewire.engine.core.GRAMMAR_WAIT_S", 0.05)
+    driver.submit(PROMPT, wild(of_regex("ok"), 1))
+    for _ in range(3):
+        driver.step()
+    assert driver.core.load().steps == 0
+    assert driver.core.load().step_seconds < 3 * 0.05
+    released.set()
+    driver.run()
+    assert driver.core.load().steps > 0
+
+
 def test_a_request_can_be_aborted_while_it_is_compiled(driver: Driver) -> None:
     rid = driver.submit(PROMPT, wild(of_regex("ok"), 1))
     driver.abort(rid)
