@@ -75,8 +75,8 @@ _INLINE_MESSAGES = 64
 _INLINE_CHARACTERS = 50_000
 
 NO_TEMPLATE = (
-    "this model has no chat template, so /v1/chat/completions cannot be used; "
-    "start the frontend with --chat-template, or use /v1/completions"
+    "This model has no chat template, so chat requests cannot be answered. "
+    "Start pagewire-frontend with --chat-template, or use /v1/completions with a prompt you format yourself."
 )
 
 

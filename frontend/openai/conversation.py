@@ -11,17 +11,13 @@ from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.schema import ChatRequest, TokenizeRequest
-from pagewire.frontend.template import TemplateError, content_text
+from pagewire.frontend.template import NO_TEMPLATE, TemplateError, content_text
 from pagewire.frontend.tools.in_text import has_calls, with_tools_in_text
 
 logger = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
 
-NO_TEMPLATE = (
-    "This model has no chat template, so chat requests cannot be answered. "
-    "Start pagewire-frontend with --chat-template, or use /v1/completions with a prompt you format yourself."
-)
 # Other roles are the template's business, and so is what their messages hold.
 _ROLES_WITH_CONTENT = frozenset({"system", "developer", "user", "tool"})
 
