@@ -29,7 +29,6 @@ class Plan:
 
     rows: tuple[Row, ...]
     admitted: tuple[Request, ...]  # got a slot in this step, for the first time or after preemption
-    preempted: tuple[Request, ...]  # lost it, and have no row
     unschedulable: tuple[Request, ...]  # too long for the whole pool; they are finished, their owner must be told
 
     @property
@@ -45,7 +44,6 @@ class Draft:
     budget: int  # tokens left
     rows: list[Row] = field(default_factory=list)
     admitted: list[Request] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
     unschedulable: list[Request] = field(default_factory=list)
     admissions_open: bool = True
     passed_over: list[Request] = field(default_factory=list)  # popped from the queue for the time of planning
@@ -53,4 +51,4 @@ class Draft:
 
     def finished(self) -> Plan:
         """The plan, immutable."""
-        return Plan(tuple(self.rows), tuple(self.admitted), tuple(self.preempted), tuple(self.unschedulable))
+        return Plan(tuple(self.rows), tuple(self.admitted), tuple(self.unschedulable))

@@ -179,7 +179,7 @@ class Runner:
                 continue
             is_last = start + count == num_tokens
             row = Row(request, 0, start, count, is_last, table, [0] * count, request.slot)
-            self.fetch(self.sample(self.forward(Plan((row,), (), (), ()), [None])))
+            self.fetch(self.sample(self.forward(Plan((row,), (), ()), [None])))
 
     def _compute(self, batch: Batch, parts: Sequence[Part]) -> tuple[Tensor, list[tuple[int, Tensor]]]:
         """Run the model; returns the logits, and the embeddings of the prompts that end in this step."""

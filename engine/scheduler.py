@@ -134,14 +134,14 @@ class Scheduler:
             self._waiting.push(request)
         return draft.finished()
 
-    def collect(self, row: Row, token: int | None) -> bool:
+    def collect(self, row: Row, token: int | None) -> None:
         """Take the result of a row: the sampled token, None if it samples none.
 
-        Returns False for a row of an earlier epoch, whose token means nothing.
+        The token of a row of an earlier epoch means nothing.
         """
         request = row.request
         if row.epoch != request.epoch:
-            return False
+            return
         if row.samples:
             assert token is not None
             request.tokens.append(token)
@@ -149,7 +149,6 @@ class Scheduler:
         num_full = (row.start + row.count) // self.config.block_size
         if num_full > request.num_registered and self.config.prefix_caching:
             self._register_blocks(request, num_full)
-        return True
 
     def _plan_decodes(self, draft: Draft) -> list[Request]:
         """Give every decode its token; return the requests that have more than one token to compute."""
@@ -190,7 +189,6 @@ class Scheduler:
         request.num_preempted += 1
         self.preemptions += 1
         self._waiting.push(request)
-        draft.preempted.append(request)
         draft.admissions_open = False  # nobody comes in on blocks that were just taken from another
 
     def _give_up(self, request: Request, draft: Draft) -> Literal[False]:

@@ -134,7 +134,9 @@ class ToyEngine:
         self._device.wait(step)
         for row, token in zip(step.rows, step.tokens, strict=True):
             request = row.request
-            if not self.scheduler.collect(row, token) or token is None:
+            stale = row.epoch != request.epoch
+            self.scheduler.collect(row, token)
+            if stale or token is None:
                 continue
             if token == EOS or request.num_output == request.max_tokens:
                 self.finish(request, "done")

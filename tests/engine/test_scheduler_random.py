@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagewire.engine.plan import Plan
-from pagewire.engine.request import Request
+from pagewire.engine.request import Request, State
 from pagewire.engine.scheduler import Scheduler, SchedulerConfig
 from tests.toy_model import ToyEngine, expected_output
 
@@ -54,8 +54,9 @@ class CheckedScheduler(Scheduler):
         assert all(0 <= row.count - len(row.token_ids) <= row.samples for row in plan.rows)
         planned = [row.request for row in plan.rows]
         assert len(set(planned)) == len(planned)
-        assert not set(planned) & set(plan.preempted)
-        assert set(decodes) <= {*planned, *plan.preempted}, "a decode was left without its token"
+        assert all(request.state is State.RUNNING for request in planned)
+        served = {*planned, *(request for request in decodes if request.state is State.WAITING)}
+        assert set(decodes) <= served, "a decode was left without its token"
         return plan
 
     def _wants_to_decode(self, request: Request) -> bool:
