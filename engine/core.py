@@ -4,6 +4,7 @@ The same object serves the network loop and offline use. A step is: plan, run th
 that runs ahead of the host, what is collected is the previous step, while the current one runs.
 """
 
+import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from pagewire.engine.sequence import Key, Sequence, make_request
 from pagewire.engine.tokens import TokenReader
 from pagewire.engine.vocabulary import Vocabulary
 from pagewire.protocol.messages import Delta, Error, Finish, Generate, Limits, Load, Sampling, Usage
+from pagewire.protocol.panics import Panic
+
+logger = logging.getLogger(__name__)
 
 # How long an idle engine waits for a grammar before it looks at its sockets again.
 GRAMMAR_WAIT_S = 0.002
@@ -189,8 +193,7 @@ class EngineCore:
             sequence = self._sequences[key]
             if isinstance(compiled, Error):
                 self._counters["rejections"] += 1
-                finish = Finish("error", sequence.usage(), error=compiled)
-                deltas.append(self._finish(sequence, Delta(sequence.rid), finish))
+                deltas.append(self._fail(sequence, compiled))
             else:
                 sequence.grammar = compiled
                 self._scheduler.add(sequence.request)
@@ -222,16 +225,21 @@ class EngineCore:
             sequence = self._sequences.get(row.request.key)
             if sequence is None or row.epoch != row.request.epoch:
                 continue
-            if index in result.prompt_logprobs:
-                self._reader.read_prompt(sequence, row.start, result.prompt_logprobs[index])
-            if row.samples and sequence.embeds:
-                deltas.append(self._take_embedding(sequence, row, result, index))
-            elif row.samples:
-                deltas.append(self._take(sequence, row, result, index))
-                slots.append(row.slot)
-                tokens.append(result.token_ids[index])
-            else:
-                self._scheduler.collect(row, None)
+            try:
+                if index in result.prompt_logprobs:
+                    self._reader.read_prompt(sequence, row.start, result.prompt_logprobs[index])
+                if row.samples and sequence.embeds:
+                    deltas.append(self._take_embedding(sequence, row, result, index))
+                elif row.samples:
+                    deltas.append(self._take(sequence, row, result, index))
+                    slots.append(row.slot)
+                    tokens.append(result.token_ids[index])
+                else:
+                    self._scheduler.collect(row, None)
+            except Panic:
+                logger.exception("a request failed")
+                error = Error("internal", "the engine failed to read what the model gave for this request")
+                deltas.append(self._fail(sequence, error))
         self._runner.append(slots, tokens)
         return deltas
 
@@ -239,7 +247,7 @@ class EngineCore:
         """Book one sampled token and say what it adds."""
         if index in result.failed:
             error = Error("internal", "the model produced no valid distribution for this request")
-            return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
+            return self._fail(sequence, error)
         prompt_logprobs = sequence.take_prompt_logprobs()
         if sequence.sampling.max_tokens == 0:
             delta = Delta(sequence.rid, prompt_logprobs=prompt_logprobs)
@@ -249,7 +257,7 @@ class EngineCore:
         token = result.token_ids[index]
         self._scheduler.collect(row, token)
         if sequence.grammar and (failure := follow(sequence.grammar, token)):
-            return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=failure))
+            return self._fail(sequence, failure)
         self._counters["generation_tokens"] += 1
         read = self._reader.read(sequence, token, result.logprobs.get(index))
         delta = Delta(sequence.rid, read.text, (token,), read.logprobs, None, prompt_logprobs)
@@ -261,7 +269,7 @@ class EngineCore:
         """End a request whose prompt has been read with its embedding."""
         if index in result.failed:
             error = Error("internal", "the model produced no valid hidden states for this request")
-            return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
+            return self._fail(sequence, error)
         sequence.first_token = self._clock()
         finish = Finish("stop", sequence.usage())
         # Makes the prompt's blocks known to others; the token stands for one that was never sampled.
@@ -271,6 +279,9 @@ class EngineCore:
     def _finish(self, sequence: Sequence, delta: Delta, finish: Finish) -> tuple[Key, Delta]:
         self._forget(sequence)
         return sequence.key, structs.replace(delta, finish=finish)
+
+    def _fail(self, sequence: Sequence, error: Error) -> tuple[Key, Delta]:
+        return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.key]

@@ -14,6 +14,7 @@ from pagewire.engine.sequence import Key
 from pagewire.engine.vocabulary import Vocabulary
 from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS, compiler_pool, first_line, parser_limits
 from pagewire.protocol.messages import Error
+from pagewire.protocol.panics import no_panics
 
 # A compiled grammar keeps what was found out while it was used: kilobytes as a rule, megabytes at worst.
 _MAX_KEPT = 64
@@ -86,6 +87,7 @@ class GrammarCompiler:
         return self._pool.submit(_compile, self._tokenizer, source)
 
 
+@no_panics()
 def follow(matcher: LLMatcher, token: int) -> Error | None:
     """Take a sampled token; fails if the grammar has met a limit, since all that a mask allows can be taken."""
     if matcher.consume_token(token):
@@ -110,6 +112,7 @@ class _Tokens:
         return ids
 
 
+@no_panics()
 def _make_tokenizer(vocabulary: Vocabulary, vocab_size: int, eos_token_ids: list[int]) -> LLTokenizer:
     if vocabulary.scheme.kind == "opaque":
         raise GrammarError("the tokens of this model's tokenizer have no bytes of their own")
@@ -119,6 +122,7 @@ def _make_tokenizer(vocabulary: Vocabulary, vocab_size: int, eos_token_ids: list
     return LLTokenizer(wrapper, n_vocab=vocab_size, eos_token=eos_token_ids)
 
 
+@no_panics()
 def _compile(tokenizer: Future[LLTokenizer], source: str) -> LLMatcher:
     if len(source) > MAX_GRAMMAR_CHARS:
         raise GrammarError(f"it has {len(source)} characters, more than {MAX_GRAMMAR_CHARS}")
@@ -132,8 +136,8 @@ def _compile(tokenizer: Future[LLTokenizer], source: str) -> LLMatcher:
 
 
 def _outcome(future: Future[LLMatcher]) -> LLMatcher | Error:
-    # The library reports a failed assertion of its own as an exception that is no Exception.
-    failure = future.exception()
-    if failure is None:
-        return future.result().deep_copy()
-    return Error("invalid", f"the grammar cannot be used: {first_line(str(failure))}")
+    try:
+        with no_panics():
+            return future.result().deep_copy()
+    except Exception as failure:  # of the grammar, as a rule; the library's own have no common kind
+        return Error("invalid", f"the grammar cannot be used: {first_line(str(failure))}")

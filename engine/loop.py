@@ -22,6 +22,7 @@ from pagewire.protocol.messages import (
     Ready,
     ToEngine,
 )
+from pagewire.protocol.panics import no_panics
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,9 @@ class EngineLoop:
     def run(self) -> None:
         """Serve until a drain is complete; whatever a step raises ends the loop after telling the frontends."""
         try:
-            while not self._drained():
-                self._turn()
+            with no_panics():
+                while not self._drained():
+                    self._turn()
         except Exception as error:
             logger.exception("the engine failed and stops")
             self._server.broadcast(Closing("fatal", f"{type(error).__name__}: {error}"))

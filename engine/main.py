@@ -16,6 +16,7 @@ from pagewire.engine.endpoint import prepare_endpoint
 from pagewire.engine.server import Server
 from pagewire.protocol.addresses import AddressError
 from pagewire.protocol.logs import configure_logging
+from pagewire.protocol.panics import no_panics
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ def _serve(config: EngineConfig, server: Server) -> int:
 
     started = time.monotonic()
     try:
-        engine = build_engine(config)
+        with no_panics():
+            engine = build_engine(config)
     except ModelError as error:
         logger.error("%s", error)
         return 1

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
+from pagewire.protocol.panics import no_panics
+
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
@@ -73,6 +75,7 @@ class Vocabulary:
         text = self.texts[token_id]
         return self._bytes[token_id].decode(errors="replace") if text is None else text
 
+    @no_panics()
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
         """The tokenizer's own decoding of a whole sequence."""
         text: str = self.tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)

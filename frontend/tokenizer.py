@@ -8,6 +8,8 @@ from typing import Any
 
 import tokenizers
 
+from pagewire.protocol.panics import no_panics
+
 # About two milliseconds of work: shorter texts are encoded at once, longer ones in a thread.
 INLINE_CHARACTERS = 4_000
 _THREADS = 2
@@ -19,7 +21,8 @@ class Tokenizer:
     def __init__(self, tokenizer_json: str) -> None:
         """Load the tokenizer; ValueError if the text is not one."""
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json)
+            with no_panics():
+                self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json)
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"not a tokenizer.json: {error}") from error
         # A prompt is never cut or filled up silently, whatever the file was saved with.
@@ -36,6 +39,7 @@ class Tokenizer:
         """The number of tokens, added ones included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
+    @no_panics()
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """Return the token ids of ``text``; ``add_special_tokens`` puts what the tokenizer adds around a prompt."""
         # The batch call is the one that releases the interpreter lock and computes no offsets.
@@ -48,6 +52,7 @@ class Tokenizer:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, self.encode, text, add_special_tokens)
 
+    @no_panics()
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """Return the text of ``ids``; unknown ids are left out."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)

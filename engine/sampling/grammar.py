@@ -6,6 +6,7 @@ time slice. There, a table turns each byte into eight terms, 0 or minus infinity
 for a row of 49,152 whatever the mask, where comparing and writing one by one takes up to ten times that.
 """
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from pagewire.engine.sampling.primitives import Ints, on_device
 from pagewire.protocol.messages import Sampling
+from pagewire.protocol.panics import Panic, no_panics
+
+logger = logging.getLogger(__name__)
 
 Bits = NDArray[np.int32]
 
@@ -68,17 +72,24 @@ class GrammarMasks:
     def _fill(self, slots: Ints) -> Bits:
         """One row of bits per slot, [slots, words]; the lowest bit of a word is its first token.
 
-        A matcher that has failed allows the end token only; whoever advances it learns of the failure.
+        A matcher that has failed allows the end token only; whoever advances it learns of the failure. One that panics
+        allows nothing, which ends its request as any row without a possible token does.
         """
         bits = np.empty((len(slots), -(-self._vocab_size // 32)), np.int32)
         matchers = [(self._matchers[slot], row) for row, slot in enumerate(slots.tolist())]
         if self._device.type == "cpu":
             for matcher, row in matchers:
-                matcher.unsafe_compute_mask_ptr(bits[row].ctypes.data, bits.strides[0])
+                _fill_row(matcher, bits[row])
             return bits
         if self._executor is None:
             self._executor = LLExecutor()
-        self._executor.unsafe_compute_mask_ptr(matchers, bits.ctypes.data, bits.strides[0], len(bits))
+        try:
+            with no_panics():
+                self._executor.unsafe_compute_mask_ptr(matchers, bits.ctypes.data, bits.strides[0], len(bits))
+        except Panic:
+            # One by one, to find whose it was.
+            for matcher, row in matchers:
+                _fill_row(matcher, bits[row])
         return bits
 
     def _forbid_on_host(self, logits: NDArray[np.float32], rows: Ints, bits: Bits) -> None:
@@ -93,6 +104,15 @@ class GrammarMasks:
         forbidden = ((words >> shifts) & 1).view(len(rows), -1)[:, : self._vocab_size] == 0
         at = on_device(rows, self._device)
         logits[at] = logits[at].masked_fill_(forbidden, -torch.inf)
+
+
+def _fill_row(matcher: LLMatcher, bits: Bits) -> None:
+    try:
+        with no_panics():
+            matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+    except Panic:
+        logger.exception("a grammar failed; its request ends")
+        bits[:] = 0
 
 
 def _hold_back(bits: Bits, token_ids: Ints) -> None:

@@ -1,6 +1,7 @@
 """Builds and checks grammars off the event loop, and remembers what it found."""
 
 import asyncio
+import logging
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import msgspec
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.sources import Kind, grammar_source
 from pagewire.protocol.grammar import compiler_pool
+from pagewire.protocol.panics import Panic
+
+logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 5.0
 _MAX_KEPT = 256
@@ -65,6 +69,9 @@ class GrammarChecker:
             return GrammarError(f"checking it takes longer than {self._max_seconds:g} s")
         except RecursionError:
             return GrammarError("it is nested too deeply")
+        except Panic as panic:
+            logger.warning("a grammar cannot be checked: %s", panic)
+            return GrammarError("it cannot be used")
 
 
 def _key(asked: Asked) -> bytes:

@@ -19,6 +19,7 @@ from pagewire.frontend.grammars.formats import ENFORCED, MISSING, PATTERNS
 from pagewire.frontend.grammars.patterns import ecma_pattern
 from pagewire.frontend.grammars.repeats import check_repeats
 from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS, first_line
+from pagewire.protocol.panics import no_panics
 
 # The library follows schemas and references by recursion; it was seen to run out of stack at 1,500 levels.
 MAX_DEPTH = 64
@@ -252,7 +253,9 @@ def _pattern(value: Any, path: str) -> str:
     check_repeats(value, path)
     pattern = ecma_pattern(value, path)
     alone = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
-    if problem := LLMatcher.validate_grammar(alone):
+    with no_panics():
+        problem = LLMatcher.validate_grammar(alone)
+    if problem:
         raise GrammarError(first_line(problem), path)
     return pattern
 

@@ -11,6 +11,7 @@ from pagewire.frontend.grammars.json_schema import enforceable_schema
 from pagewire.frontend.grammars.lark import lark_source
 from pagewire.frontend.grammars.repeats import check_repeats
 from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS, first_line, parser_limits
+from pagewire.protocol.panics import no_panics
 
 Kind = Literal["json_schema", "json_object", "regex", "choice", "grammar", "structural_tag"]
 
@@ -18,6 +19,7 @@ MAX_CHOICES = 10_000
 MAX_TAGS = 64
 
 
+@no_panics()
 def grammar_source(kind: Kind, value: Any) -> str:
     """Build and check a grammar; raises GrammarError. Takes milliseconds as a rule: not for an event loop."""
     try:

@@ -55,7 +55,7 @@ class FakeCore:
     compiles: bool = False
     sent: dict[Key, int] = field(default_factory=dict)
     refusal: str | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
 
     @property
     def has_work(self) -> bool:
@@ -371,3 +371,10 @@ def test_a_step_that_fails_ends_the_loop_after_telling_the_frontends(peer: Peer,
     assert peer.hear_of(Closing) == Closing("fatal", "RuntimeError: out of memory")
     assert stage.ended()
     assert [str(error) for error in stage.failures] == ["out of memory"]
+
+
+def test_a_panic_of_a_library_ends_the_loop_as_any_failure_does(peer: Peer, stage: Stage) -> None:
+    stage.core.failure = type("RustPanic", (BaseException,), {})("not expected")
+    peer.send(Generate(1, (1,), SAMPLING))
+    assert peer.hear_of(Closing) == Closing("fatal", "Panic: a library panicked: not expected")
+    assert stage.ended()

@@ -1,15 +1,23 @@
 """Nonsense, from the model or in a request, spoils the answer of one request and of no other."""
 
+import ctypes
 import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from llguidance import LLMatcher
+from msgspec import structs
 from torch import Tensor
 
 from pagewire.engine.batch import Batch
+from pagewire.engine.detokenize import OutputText
 from pagewire.engine.models.base import Model
+from pagewire.engine.sampling.grammar import GrammarMasks
 from pagewire.protocol.messages import Sampling
+from pagewire.protocol.panics import no_panics
 from tests.engine.driving import Driver, make_core
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,3 +87,85 @@ def test_no_number_spoils_more_than_its_own_request(model: Model, runs_ahead: bo
     driver.run()
     assert driver.answers[bad].over
     assert driver.answers[good].ids == ids_alone(model, PROMPTS[0], SEEDED)
+
+
+# --- panics of libraries written in Rust, which are no Exception
+
+
+class RustPanic(BaseException):
+    """As PyO3 makes one."""
+
+
+def panic(*arguments: Any, **fields: Any) -> Any:
+    raise RustPanic("it was not expected")
+
+
+def assert_only_the_first_fails(driver: Driver, model: Model, bad: Sampling) -> None:
+    rids = [driver.submit(PROMPTS[1], bad), driver.submit(PROMPTS[2], GREEDY)]
+    driver.run()
+    failed, fine = (driver.answers[rid] for rid in rids)
+    assert failed.finish.error is not None
+    assert failed.ids == []
+    assert fine.ids == ids_alone(model, PROMPTS[2], GREEDY)
+
+
+@pytest.mark.parametrize("method", ["deep_copy", "unsafe_compute_mask_ptr", "consume_token"])
+def test_a_panic_of_a_grammar_ends_its_own_request(
+    model: Model, runs_ahead: bool, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panicking:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def deep_copy(self) -> Any:
+            return panic() if method == "deep_copy" else Panicking(self._inner.deep_copy())
+
+        def __getattr__(self, name: str) -> Any:
+            return panic if name == method else getattr(self._inner, name)
+
+    monkeypatch.setattr(
+        "pagewire.engine.grammar.LLMatcher", lambda *arguments, **fields: Panicking(LLMatcher(*arguments, **fields))
+    )
+    driver = Driver(make_core(model, runs_ahead=runs_ahead))
+    assert_only_the_first_fails(driver, model, structs.replace(SEEDED, grammar='start: "ok"'))
+
+
+def test_a_panic_while_many_masks_are_filled_at_once_ends_the_request_whose_grammar_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Panicking:
+        unsafe_compute_mask_ptr = panic
+
+    class Good:
+        def unsafe_compute_mask_ptr(self, pointer: int, num_bytes: int) -> None:
+            ctypes.memset(pointer, 0xFF, num_bytes)
+
+    monkeypatch.setattr("pagewire.engine.sampling.grammar.LLExecutor", Panicking)
+    masks = GrammarMasks(64, 2, torch.device("meta"))
+    for slot, matcher in enumerate((Panicking(), Good())):
+        masks.admit(slot, matcher, GREEDY, ())
+    assert masks._fill(np.array([0, 1])).tolist() == [[0, 0], [-1, -1]]
+
+
+def test_a_panic_while_text_is_decoded_ends_its_own_request(
+    model: Model, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push = OutputText.push
+
+    def push_unless_first(output: OutputText, token: int) -> str:
+        if output is first[0]:
+            with no_panics():
+                panic()
+        return push(output, token)
+
+    driver = Driver(make_core(model, runs_ahead=runs_ahead))
+    first: list[OutputText] = []
+    monkeypatch.setattr(OutputText, "push", push_unless_first)
+    make = OutputText.__init__
+
+    def remember(output: OutputText, *arguments: Any, **fields: Any) -> None:
+        first.append(output)
+        make(output, *arguments, **fields)
+
+    monkeypatch.setattr(OutputText, "__init__", remember)
+    assert_only_the_first_fails(driver, model, SEEDED)

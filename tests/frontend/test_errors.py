@@ -6,6 +6,7 @@ from typing import Any
 import openai
 import pytest
 
+from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.protocol.messages import Error
 from tests.fake_engine import FakeEngine, Refuse, Silence, toy_model, until
 from tests.frontend.running import Server, StartServer, strict_json
@@ -219,3 +220,32 @@ async def test_a_deterministic_failure_is_not_tried_again(server: Server, engine
     with pytest.raises(openai.InternalServerError):
         await server.client(max_retries=2).completions.create(model="toy", prompt="x")
     assert len(engine.received) == 1
+
+
+class RustPanic(BaseException):
+    """As PyO3 makes one when a library written in Rust fails: no Exception."""
+
+
+def panic(*arguments: Any, **fields: Any) -> Any:
+    raise RustPanic("it was not expected")
+
+
+@pytest.mark.parametrize("text", ["Hi", "Hi " * 2000], ids=["at once", "in a thread"])
+async def test_a_panic_of_the_tokenizer_is_an_error_of_the_server(
+    start_server: StartServer, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenizer, "certainly_exceeds", lambda *_: False)
+    server = await start_server()
+    served = await server.frontend.catalog.find("toy")
+    with monkeypatch.context() as patch:
+        patch.setattr(served.tokenizer, "_tokenizer", type("Panicking", (), {"encode_batch_fast": panic})())
+        status, answer = await server.complete(text)
+    assert (status, check_error(answer)["message"]) == (500, "The server failed to answer this request.")
+    assert (await server.complete("Hi"))[0] == 200
+
+
+async def test_a_panic_of_a_grammar_refuses_the_grammar(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = type("Panicking", (), {"validate_grammar_with_warnings": panic})
+    monkeypatch.setattr("pagewire.frontend.grammars.sources.LLMatcher", library)
+    status, answer = await server.chat(response_format={"type": "json_object"})
+    assert (status, check_error(answer)["param"]) == (400, "response_format")
