@@ -156,7 +156,7 @@ class Catalog:
         supplied = self._supplied_template
         if supplied:
             logger.info("using the supplied chat template (%s)", supplied.origin)
-            logger.debug("chat template:\n%s", supplied.text)
+            logger.debug("chat template: %s", supplied.text)
             return ChatTemplate(supplied.text, supplied.origin, model.special_tokens, content_format=content_format)
         try:
             return load_chat_template(

@@ -261,7 +261,7 @@ def load_chat_template(
     else:
         logger.warning("no chat template provided, the chat API will not work (see --chat-template)")
         return None
-    logger.debug("chat template:\n%s", found.text)
+    logger.debug("chat template: %s", found.text)
     return ChatTemplate(found.text, found.origin, special_tokens, tool_use=tool_use, content_format=content_format)
 
 

@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from contextvars import ContextVar
+from typing import Any
 
 # Set by the frontend for the task that handles a request.
 current_request_id: ContextVar[str | None] = ContextVar("current_request_id", default=None)
@@ -43,14 +44,21 @@ def configure_logging(level: str, format: str) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """``14:03:07 info frontend.app: message [request abc]``, with the trace of an exception below."""
+    """``14:03:07 info frontend.app: message [request abc]``, with the trace of an exception indented below.
+
+    What peers and clients sent may be part of it, so a record can neither end its line nor control the terminal.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Format the line itself, without a trace; local time to the second, for someone at the machine."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         request_id = _request_id(record)
         suffix = f" [request {request_id}]" if request_id else ""
-        return f"{clock} {record.levelname.lower()} {_short(record.name)}: {record.message}{suffix}"
+        return f"{clock} {record.levelname.lower()} {_short(record.name)}: {_printable(record.message + suffix)}"
+
+    def formatException(self, ei: Any) -> str:
+        """Indent the trace: an exception's message may have lines that look like those of a log."""
+        return "\n".join(f"    {_printable(line)}" for line in super().formatException(ei).split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
@@ -71,6 +79,13 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    """The text with everything escaped that is no visible character or space, as in Python's literals."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _request_id(record: logging.LogRecord) -> str | None:

@@ -23,6 +23,33 @@ def test_text_lines_name_level_and_place(capsys):
     assert capsys.readouterr().err.split(" ", 1)[1] == "warning frontend.app: a b\n"
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a\n12:00:00 info main: b", r"a\n12:00:00 info main: b"),
+        ("\x1b[2J\r\x00\x9b", r"\x1b[2J\r\x00\x9b"),
+        ("\u2028\u202e\udc80", r"\u2028\u202e\udc80"),
+        ("häßlich 日本 🙂", "häßlich 日本 🙂"),
+    ],
+)
+def test_what_a_line_shows_can_neither_end_it_nor_control_a_terminal(value, shown, capsys):
+    configure_logging("info", "text")
+    logger.info("frontend %s connected", value, extra={"request_id": value})
+    line = f" info frontend.app: frontend {shown} connected [request {shown}]\n"
+    assert capsys.readouterr().err.partition(" ")[1:] == (" ", line[1:])
+
+
+def test_no_line_of_a_trace_looks_like_one_of_the_log(capsys):
+    configure_logging("info", "text")
+    try:
+        raise ValueError("bad\n12:00:00 info main: \x1bforged")
+    except ValueError:
+        logger.exception("failed")
+    _, *trace = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("    ") for line in trace)
+    assert trace[-1] == r"    12:00:00 info main: \x1bforged"
+
+
 def test_lines_below_the_level_are_dropped(capsys):
     configure_logging("warning", "text")
     logger.info("quiet")
