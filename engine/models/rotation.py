@@ -32,7 +32,7 @@ def hadamard(size: int) -> Tensor:
 
 def turn(values: Tensor, group: int = GROUP) -> Tensor:
     """``values`` [..., n] in the other basis, float32; twice is the identity. ``group`` divides n."""
-    groups = values.float().reshape(*values.shape[:-1], -1, group)
+    groups = values.float().reshape(*values.shape[:-1], values.shape[-1] // group, group)
     return (groups @ hadamard(group)).flatten(-2)
 
 
