@@ -15,6 +15,7 @@ from pagewire.protocol.messages import (
     Generate,
     Hello,
     Limits,
+    Load,
     Model,
     Output,
     Ping,
@@ -39,9 +40,8 @@ class EngineLoop:
         """``engine_id`` is new at each start, so frontends can tell a restarted engine from the old one."""
         self._server = server
         self._core = core
-        self._model = model
-        self._limits = limits
-        self._engine_id = engine_id
+        # The tokenizer in it has megabytes, and a frontend may say Hello as often as it likes.
+        self._ready = server.prepare(Ready(VERSION, engine_id, model, limits, Load()))
         self._batch_log = BatchLog()
         self._drain_until: float | None = None
         self._drain_asked: float | None = None
@@ -79,6 +79,11 @@ class EngineLoop:
             # A process that was stopped may run again; it must not wait for answers that never come.
             self._server.send(identity, Closing("fatal", "this frontend was silent for too long"))
             self._lose(identity)
+        for identity in tuple(self._server.behind):
+            self._lose(identity)
+            # If it reads after all, it must not wait for ever for what it asked.
+            if self._server.send(identity, Closing("fatal", "this frontend did not read what it was sent")):
+                self._server.behind.discard(identity)
         self._batch_log.report(self._core.load(), now)
 
     def _drained(self) -> bool:
@@ -114,10 +119,13 @@ class EngineLoop:
             return
         # A new Hello means a new connection: what an earlier one asked for has no reader any more.
         self._core.abort_all(identity)
+        is_new = identity not in self._server.frontends
+        if not (self._server.send(identity, self._ready) and self._server.send(identity, Pong(0, self._core.load()))):
+            self._lose(identity)
+            return
         self._server.greet(identity, hello)
-        logger.info("frontend %s connected", hello.frontend)
-        ready = Ready(VERSION, self._engine_id, self._model, self._limits, self._core.load())
-        self._server.send(identity, ready)
+        if is_new:
+            logger.info("frontend %s connected", self._server.frontends[identity].name)
         if self._drain_until is not None:
             self._server.send(identity, Closing("drain", "the engine is shutting down"))
 

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 FRONTEND_TIMEOUT_S = 10.0
 # Far more than frontends send during a step; one that never stops sending must not keep the engine from its next.
 MAX_MESSAGES_A_TURN = 10_000
+# Of a frontend's name; it comes from a peer and stays in memory.
+_MAX_NAME_CHARS = 100
 
 
 @dataclass(slots=True)
@@ -36,6 +38,8 @@ class Server:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = engine_socket(self._context, endpoint)
         self.frontends: dict[bytes, Frontend] = {}
+        # Those to whom nothing can be sent because they do not read what they were sent.
+        self.behind: set[bytes] = set()
 
     def close(self) -> None:
         """Give what was already sent a moment to leave, then close."""
@@ -55,11 +59,25 @@ class Server:
             if message:
                 yield frames[0], message
 
-    def send(self, identity: bytes, message: ToFrontend) -> bool:
-        """Send without waiting; False when that frontend is gone."""
+    def prepare(self, message: ToFrontend) -> zmq.Frame:
+        """A message to be sent many times, which costs its time and its memory once."""
+        return zmq.Frame(encode(message))
+
+    def send(self, identity: bytes, message: ToFrontend | zmq.Frame) -> bool:
+        """Send without waiting; False when that frontend is gone, or so far ``behind`` that it counts as gone."""
+        frames = (identity, message if isinstance(message, zmq.Frame) else encode(message))
         try:
-            self._socket.send_multipart((identity, encode(message)), zmq.NOBLOCK)
+            try:
+                self._put(frames)
+            except zmq.Again:
+                # The socket hears of what was read when it is asked about itself, and else only now and then.
+                self._socket.getsockopt(zmq.EVENTS)
+                self._put(frames)
+        except zmq.Again:
+            self.behind.add(identity)
+            return False
         except zmq.ZMQError:
+            self.behind.discard(identity)
             return False
         return True
 
@@ -70,7 +88,8 @@ class Server:
 
     def greet(self, identity: bytes, hello: Hello) -> None:
         """Enter a frontend into the table, or renew its entry."""
-        self.frontends[identity] = Frontend(hello.frontend, hello.epoch, time.monotonic())
+        self.behind.discard(identity)
+        self.frontends[identity] = Frontend(hello.frontend[:_MAX_NAME_CHARS], hello.epoch, time.monotonic())
 
     def forget(self, identity: bytes) -> None:
         """Drop a frontend from the table."""
@@ -80,6 +99,10 @@ class Server:
         """The frontends that have not been heard for ``FRONTEND_TIMEOUT_S``."""
         limit = time.monotonic() - FRONTEND_TIMEOUT_S
         return [identity for identity, frontend in self.frontends.items() if frontend.last_heard < limit]
+
+    def _put(self, frames: tuple[bytes, bytes | zmq.Frame]) -> None:
+        # A frame is shared by all who get it, bytes are copied.
+        self._socket.send_multipart(frames, zmq.NOBLOCK, copy=isinstance(frames[1], bytes))
 
     def _decode(self, frames: list[bytes]) -> ToEngine | None:
         identity, *payload = frames

@@ -217,7 +217,10 @@ class Ping(Struct, tag=True, array_like=True, gc=False, frozen=True):
 
 
 class Ready(Struct, tag=True, array_like=True, frozen=True):
-    """Answer to ``Hello``: the engine can take requests. ``engine`` is new at every start of the process."""
+    """Answer to ``Hello``: the engine can take requests. ``engine`` is new at every start of the process.
+
+    A ``Pong`` with the present load may follow, so that the same ``Ready`` can be sent to everyone.
+    """
 
     version: int
     engine: str

@@ -13,6 +13,9 @@ _LINGER_MS = 0
 # ZMTP heartbeats find half-open TCP connections that no packet would ever report.
 _HEARTBEAT_MS = 2_000
 _HEARTBEAT_TIMEOUT_MS = 10_000
+# Messages that wait for a frontend which does not read them. A step makes one, so these are the fastest steps of ten
+# seconds: as long as a frontend may be silent.
+_MAX_UNREAD = 10_000
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 500
 
@@ -26,6 +29,8 @@ def engine_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq
     # A frontend may be back before its old, half-open connection is given up. Without HANDOVER the new one would be
     # ignored for as long as it lasts, even after the old one is gone.
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    # Beyond it, MANDATORY again, sending fails with EAGAIN: a ROUTER without it would drop in silence.
+    socket.setsockopt(zmq.SNDHWM, _MAX_UNREAD)
     socket.bind(endpoint)
     return socket
 
@@ -37,6 +42,8 @@ def frontend_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes
     """
     socket = context.socket(zmq.DEALER)
     _set_common(socket)
+    # What it asks for is bounded by what it lets in.
+    socket.setsockopt(zmq.SNDHWM, 0)
     # Not IMMEDIATE: with it a broken connection takes what had arrived but was not read yet with it, and so the last
     # answers of an engine that drains. Instead the link sends nothing while it is not connected, and an engine drops
     # what it hears from a stranger before Hello.
@@ -58,8 +65,7 @@ def has_message(socket: zmq.Socket[bytes]) -> bool:
 
 def _set_common(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.LINGER, _LINGER_MS)
-    # No high-water marks: at its mark a ROUTER drops silently. Queues are bounded by admission, not by the transport.
-    socket.setsockopt(zmq.SNDHWM, 0)
+    # A full queue of messages that were received would stop the heartbeats, too.
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)

@@ -53,6 +53,7 @@ class FakeCore:
 
     running: dict[Key, Generate] = field(default_factory=dict)
     compiles: bool = False
+    text: str = "x"
     sent: dict[Key, int] = field(default_factory=dict)
     refusal: str | None = None
     failure: BaseException | None = None
@@ -98,7 +99,7 @@ class FakeCore:
         finish = Finish("length", Usage(1, limit)) if self.sent[key] == limit else None
         if finish:
             del self.running[key]
-        return Delta(key[1], "x", (self.sent[key],), finish=finish)
+        return Delta(key[1], self.text, (self.sent[key],), finish=finish)
 
 
 @dataclass
@@ -122,7 +123,9 @@ class Peer:
 
     def join(self) -> Ready:
         self.send(Hello(VERSION, "peer", 1))
-        return self.hear_of(Ready)
+        ready = self.hear_of(Ready)
+        assert isinstance(self.hear(), Pong)
+        return ready
 
     def hear_to_the_end(self, rid: int) -> list[Delta]:
         deltas: list[Delta] = []
@@ -182,8 +185,9 @@ def connect(stage: Stage, address: str) -> Iterator[Callable[[], Peer]]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     peers: list[Peer] = []
 
-    def connect(identity: bytes | None = None) -> Peer:
+    def connect(identity: bytes | None = None, receives: int = 0) -> Peer:
         socket = frontend_socket(context)
+        socket.setsockopt(zmq.RCVHWM, receives)
         if identity:
             socket.setsockopt(zmq.IDENTITY, identity)
         socket.connect(address)
@@ -324,6 +328,37 @@ def test_requests_of_a_frontend_that_fell_silent_are_dropped_and_it_is_told(
     other.join()
     wait_until_nothing_runs(other)
     assert peer.join().engine == "engine-1"
+
+
+@pytest.fixture
+def short_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagewire.protocol.sockets._MAX_UNREAD", 4)
+
+
+@pytest.mark.usefixtures("short_queue")
+def test_a_frontend_that_reads_nothing_is_given_up_and_told_when_it_reads_again(
+    stage: Stage, connect: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagewire.engine.loop.HOUSEKEEPING_INTERVAL_S", 0.05)
+    stage.core.text = "x" * 1_000_000  # more than the system itself holds
+    other, deaf = connect(), connect(receives=1)
+    other.join()
+    deaf.join()
+    deaf.send(Generate(1, (1,), Sampling(max_tokens=FAR)))
+    while not stage.core.sent:
+        time.sleep(0.001)
+    wait_until_nothing_runs(other)
+    assert deaf.hear_of(Closing).message == "this frontend did not read what it was sent"
+    assert deaf.join().engine == "engine-1"
+
+
+def test_a_hello_again_does_not_make_the_answer_again(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(message: Any) -> bytes:
+        assert not isinstance(message, Ready)
+        return encode(message)
+
+    monkeypatch.setattr(server_module, "encode", refuse)
+    assert peer.join().model == peer.join().model == toy_model()
 
 
 def wait_until_nothing_runs(peer: Peer) -> None:
