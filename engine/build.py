@@ -21,6 +21,7 @@ from pagewire.engine.models.loader import load_config, load_model, resolve_dtype
 from pagewire.engine.models.native import NativeDecoder
 from pagewire.engine.runner import Runner
 from pagewire.engine.scheduler import Scheduler, SchedulerConfig
+from pagewire.engine.step_memory import step_bytes
 from pagewire.engine.vocabulary import Vocabulary
 from pagewire.protocol.messages import Limits, Model
 
@@ -90,13 +91,17 @@ def _decide_limits(config: EngineConfig, shape: ModelConfig, model: ModelOnDevic
         raise ModelError(
             f"--max-model-len: expected at most {shape.max_position}, the model's positions, got {max_model_len}"
         )
+    max_num_batched_tokens = config.max_num_batched_tokens or (512 if is_cpu else 2048)
     free = device.free_memory(CPU_MEMORY_SHARE if is_cpu else config.gpu_memory_utilization)
-    num_blocks = num_kv_blocks(config, model.kv_bytes_per_block(), free, max_model_len, max_num_seqs)
+    # On a CPU, steps live on the share that is not taken.
+    element_size = resolve_dtype(shape, config.dtype).itemsize
+    for_steps = 0 if is_cpu else step_bytes(shape, element_size, max_num_batched_tokens, max_num_seqs)
+    num_blocks = num_kv_blocks(config, model.kv_bytes_per_block(), free, max_model_len, max_num_seqs, for_steps)
     return Limits(
         # A sequence that the whole pool cannot hold would only be found out half-way.
         max_model_len=min(max_model_len, num_blocks * BLOCK_SIZE),
         max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens or (512 if is_cpu else 2048),
+        max_num_batched_tokens=max_num_batched_tokens,
         max_logprobs=config.max_logprobs,
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,

@@ -97,7 +97,7 @@ class EngineConfig:
         aliases=("--kv-cache-memory-bytes",),
     )
     gpu_memory_utilization: float = option(
-        number(0.01, 1.0), 0.9, group=_CACHE, help="share of a GPU's memory for weights and pool together"
+        number(0.01, 1.0), 0.9, group=_CACHE, help="share of a GPU's memory for weights, steps and pool together"
     )
     enable_prefix_caching: bool = option(
         switch(),

@@ -16,6 +16,9 @@ from pagewire.engine.models.layers import GatedMLP, Linear, RMSNorm
 from pagewire.engine.models.rope import Rotary, rotate
 from pagewire.engine.models.weights import EMBEDDINGS, HEAD
 
+# Logits are made in the model's dtype and kept in float32: for so many rows at once, they need not exist as both.
+MAX_LOGIT_ROWS = 512
+
 
 @dataclass(frozen=True, slots=True)
 class SelfAttention:
@@ -106,7 +109,13 @@ class Decoder:
         return x
 
     def _logits(self, x: Tensor) -> Tensor:
-        return self._head(self._norm(x)).float()
+        if len(x) <= MAX_LOGIT_ROWS:
+            return self._head(self._norm(x)).float()
+        logits = x.new_empty((len(x), self.vocab_size), dtype=torch.float32)
+        for start in range(0, len(x), MAX_LOGIT_ROWS):
+            part = slice(start, start + MAX_LOGIT_ROWS)
+            logits[part] = self._head(self._norm(x[part]))
+        return logits
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:

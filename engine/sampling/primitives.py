@@ -20,12 +20,13 @@ Floats = NDArray[np.float64]
 IN_CACHE = 2**18
 # Logits of one pass where temporaries are usually small, but may in the worst case hold 100 bytes for each logit.
 IN_MEMORY = 2**22
-_ON_GPU = 2**26
+# The same on a GPU.
+ON_GPU = 2**26
 
 
 def passes(num_rows: int, logits: Tensor, elements: int) -> Iterator[slice]:
     """Split rows of the width of ``logits`` into slices of about so many elements (on the CPU)."""
-    step = max(1, (elements if logits.device.type == "cpu" else _ON_GPU) // logits.shape[-1])
+    step = max(1, (elements if logits.device.type == "cpu" else ON_GPU) // logits.shape[-1])
     return (slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step))
 
 

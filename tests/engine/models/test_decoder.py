@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pagewire.engine.models import decoder
 from pagewire.engine.models.base import Model
 from pagewire.engine.models.files import resolve_model
 from pagewire.engine.models.loader import load_model
@@ -68,6 +69,15 @@ def test_logits_are_float32_and_only_of_the_tokens_asked_for(small_model: Model)
     assert every.dtype is torch.float32
     assert wanted.shape == (2, small_model.vocab_size)
     torch.testing.assert_close(wanted, every[[2, 4]])
+
+
+def test_logits_made_in_parts_are_the_same(small_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = paged.make_batch([([1, 2, 3], 0, [5]), ([4, 5], 0, [9])])
+    whole = small_model.forward(batch)
+    monkeypatch.setattr(decoder, "MAX_LOGIT_ROWS", 2)
+    in_parts = small_model.forward(batch)
+    assert in_parts.dtype is torch.float32
+    torch.testing.assert_close(in_parts, whole)
 
 
 def test_a_block_costs_keys_and_values_of_sixteen_tokens_in_every_layer(small_model: Model) -> None:
