@@ -205,6 +205,10 @@ class Scheduler:
             if not self.fits_alone(request):
                 self._give_up(request, draft)
                 continue
+            if not self._can_admit(self._least_cost(request), draft):
+                # As in every step while slots or blocks are all taken: not worth a look at the prefix cache.
+                draft.admissions_open = False
+                return
             hits = self._match_prefix(request)
             cost = self._num_blocks(request.num_tokens) - len(hits) + self._pool.num_free_among(hits)
             if not self._can_admit(cost, draft):
@@ -213,6 +217,11 @@ class Scheduler:
                 self._pass_over(request, cost, draft)
             else:
                 self._admit(request, hits, draft)
+
+    def _least_cost(self, request: Request) -> int:
+        """The free blocks a request takes if all that may be found of it is found, in blocks that others use."""
+        reusable = self._num_reusable(request) if self._reuses_prefix(request) else 0
+        return self._num_blocks(request.num_tokens) - reusable
 
     def _can_admit(self, cost: int, draft: Draft) -> bool:
         """Whether a slot and ``cost`` free blocks are left, and a block for each running request to grow into.

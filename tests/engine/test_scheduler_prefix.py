@@ -1,5 +1,7 @@
 """The scheduler's policy, sentence by sentence: what is found in the prefix cache, and when to wait for it."""
 
+import pytest
+
 from pagewire.engine.request import State
 from pagewire.engine.scheduler import MAX_PASSED_OVER
 from tests.scheduling import add, counts, make_scheduler, row_of, run_step, run_step_for
@@ -62,6 +64,16 @@ class TestPrefixCache:
         other = list(range(20, 32))
         scheduler.finish(run_step_for(scheduler, other, reuse_prefix=False))
         assert run_step_for(scheduler, other).num_cached == 8
+
+    @pytest.mark.parametrize("full", [{"max_num_seqs": 1}, {"num_blocks": 4}], ids=["slots", "blocks"])
+    def test_nothing_is_looked_up_for_a_request_that_cannot_be_admitted_whatever_is_found(
+        self, full: dict[str, int]
+    ) -> None:
+        scheduler = make_scheduler(**full)
+        run_step_for(scheduler, list(range(13)))
+        blocked = add(scheduler, list(range(13)))
+        run_step(scheduler)
+        assert (blocked.state, blocked.hashes) == (State.WAITING, [])
 
     def test_blocks_are_not_found_before_they_are_collected(self) -> None:
         scheduler = make_scheduler(max_num_batched_tokens=8)
