@@ -85,6 +85,7 @@ class _Walk:
         self._heights: dict[Pointer, int] = {}
         self._references: dict[Pointer, str] = {}  # target, and where it was first referred to
         self._level = self._deepest = 0
+        self._pattern_chars = 0
         self._keywords: dict[str, Callable[[Any, str, Mapping[str, Any]], None]] = {
             "type": _check_type,
             "enum": _check_enum,
@@ -141,7 +142,7 @@ class _Walk:
         elif keyword in _SINGLES:
             reduced[keyword] = self.schema(value, at, (*pointer, keyword))
         elif keyword == "pattern":
-            reduced[keyword] = _pattern(value, at)
+            reduced[keyword] = self._pattern(value, at)
         elif keyword == "$ref":
             self._references.setdefault(_target(value, at), at)
             reduced[keyword] = value
@@ -165,9 +166,18 @@ class _Walk:
         reduced = {}
         for name, entry in value.items():
             _check_writable(name, path)
-            kept = _pattern(name, path) if is_patterns else name
+            kept = self._pattern(name, path) if is_patterns else name
             reduced[kept] = self.schema(entry, f"{path}.{name}", (*pointer, name))
         return reduced
+
+    def _pattern(self, value: Any, path: str) -> str:
+        if not isinstance(value, str):
+            raise GrammarError("expected a string", path)
+        # They are all part of the source in the end. Known sooner, it costs nothing to check them.
+        self._pattern_chars += len(value)
+        if self._pattern_chars > MAX_GRAMMAR_CHARS:
+            raise GrammarError(f"the patterns up to here have more than {MAX_GRAMMAR_CHARS} characters", path)
+        return _checked_pattern(value, path)
 
 
 def _target(value: Any, path: str) -> Pointer:
@@ -247,9 +257,7 @@ def _check_required(value: Any, path: str, schema: Mapping[str, Any]) -> None:
         _check_writable(name, path)
 
 
-def _pattern(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise GrammarError("expected a string", path)
+def _checked_pattern(value: str, path: str) -> str:
     check_repeats(value, path)
     pattern = ecma_pattern(value, path)
     alone = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})

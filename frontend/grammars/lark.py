@@ -5,7 +5,6 @@ because it would get past the checks of those.
 """
 
 import re
-from math import prod
 
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
@@ -14,18 +13,22 @@ from pagewire.frontend.grammars.repeats import MAX_EXPANSION, expansion
 
 # The library follows rules by recursion; it was seen to run out of stack at 5,000.
 MAX_RULES = 500
-_LITERAL = re.compile(
-    r'"(?:\\.|[^"\\\n])*"i?|/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n])*/[imslux]*'
+# What the library's lexer takes as one piece, to be read from left to right; none of it is read twice, whatever it is.
+# A literal that ends without its closing delimiter matches neither of the groups.
+_TEXT = re.compile(
+    r"(?P<comment>(?://|#)[^\n]*)"
+    r'|"(?:\\.|[^"\\\n])*+(?P<string>"i?)?'
+    r"|/(?:\\.|[^/\\])*+(?P<expression>/[imslux]*)?"
 )
-_COMMENT = re.compile(r"(?://|#)[^\n]*")
 _DIRECTIVE = re.compile(r"%(\w+)")
+_OPTIONS = re.compile(r"%llguidance(?!\s*+\{\s*+\})")
 _ALLOWED_DIRECTIVES = frozenset({"ignore", "import", "llguidance"})
 
 
 def lark_source(text: str) -> str:
     """The grammar of a client, in Lark; raises GrammarError."""
     lark = _converted(text) if "::=" in text else text
-    structure = _COMMENT.sub("", _LITERAL.sub('""', lark))
+    structure = _TEXT.sub(_blank, lark)
     _check_structure(structure)
     _check_size(lark, structure)
     return lark
@@ -40,11 +43,17 @@ def _converted(gbnf: str) -> str:
     return lark
 
 
+def _blank(found: re.Match[str]) -> str:
+    if found.lastgroup is None:
+        raise GrammarError(f"what begins with {found[0][:20]!r} is not closed")
+    return "" if found["comment"] else '""'
+
+
 def _check_structure(structure: str) -> None:
     for name in _DIRECTIVE.findall(structure):
         if name not in _ALLOWED_DIRECTIVES:
             raise GrammarError(f"'%{name}' is not supported")
-    if "{" in _options_of(structure):
+    if _OPTIONS.search(structure):
         raise GrammarError("'%llguidance' is supported without options only")
     if "<" in structure:
         raise GrammarError("special tokens ('<...>') are not supported; put text in quotes")
@@ -54,16 +63,14 @@ def _check_structure(structure: str) -> None:
         raise GrammarError("options of rules ('[...]') are not supported")
 
 
-def _options_of(structure: str) -> str:
-    """What stands in the braces of ``%llguidance {...}``, beside white space."""
-    return "".join(found.strip() and "{" for found in re.findall(r"%llguidance\s*\{([^}]*)\}", structure))
-
-
 def _check_size(lark: str, structure: str) -> None:
-    rules = len(re.findall(r"^\s*[?!]*[\w-]+\s*(?:\.\d+)?\s*:", structure, re.MULTILINE))
+    # Every rule has one colon, and nothing else has any.
+    rules = structure.count(":")
     if rules > MAX_RULES:
         raise GrammarError(f"it has {rules} rules, more than {MAX_RULES}")
     # One rule may repeat what another repeats, so the counts of all lines multiply.
-    size = prod(expansion(line) for line in lark.splitlines())
-    if size > MAX_EXPANSION:
-        raise GrammarError(f"its repetitions, multiplied, are {size}, more than {MAX_EXPANSION}")
+    size = 1
+    for line in lark.splitlines():
+        size *= expansion(line)
+        if size > MAX_EXPANSION:
+            raise GrammarError(f"its repetitions, multiplied, are {size}, more than {MAX_EXPANSION}")

@@ -15,7 +15,7 @@ _REWRITTEN = {r"\s": f"[{_SPACE}]", r"\S": f"[^{_SPACE}]", ".": f"[^{_LINE_END}]
 _PIECE = re.compile(
     r"\\u\{(?P<point>[0-9a-fA-F]{1,6})\}"
     r"|\\u(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|c[A-Za-z]|[pP]\{[^}]*\}|.)"
+    r"|\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|c[A-Za-z]|[pP]\{[^{}\\]*\}|.)"
     r"|\(\?(?:<?[=!]|:|<[A-Za-z_$][\w$]*>)?"
     r"|.",
     re.DOTALL,

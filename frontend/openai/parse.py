@@ -16,8 +16,8 @@ MAX_SHOWN_CHARS = 60
 # A header must stay small and plain whatever names a client invents.
 MAX_IGNORED_NAMES = 32
 _UNPRINTABLE = re.compile(r"[^!-~]|,")
-# msgspec words its errors as "<what> - at `<path>`", the path starting with "$".
-_LOCATED = re.compile(r"^(?P<what>.*?)(?: - at `?(?:key in `)?\$(?P<path>.*?)`)?$", re.DOTALL)
+# msgspec words its errors as "<what> - at `<path>`", the path starting with "$". What comes before may be a client's.
+_PLACE = re.compile(r"`?(?:key in `)?\$(?P<path>[^`]*)`")
 _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
 _MISMATCH = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bound>.*?)(?:, got `(?P<got>\w+)`)?$")
 _STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]")
@@ -78,8 +78,10 @@ def strict_error(name: str, rules: FieldRules) -> ApiError:
 
 def explain(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> ApiError:
     """Word a schema error with the field's path, what was expected, and the value found there."""
-    located = _LOCATED.match(str(error))
-    what, path = (located["what"], located["path"] or "") if located else (str(error), "")
+    what, path = str(error), ""
+    before, _, place = what.rpartition(" - at ")
+    if located := _PLACE.fullmatch(place):
+        what, path = before, located["path"]
     param = path.replace("[...]", "").lstrip(".")
     if missing := _MISSING.match(what):
         name = f"{param}.{missing['name']}" if param else missing["name"]

@@ -1,6 +1,7 @@
 """Regular expressions, choices, grammars and tags: what becomes a source, and what is refused where."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -67,6 +68,12 @@ def test_a_source_means_what_was_asked_for(kind: Kind, value: Any, inside: list[
         ("grammar", '%llguidance {"allow_invalid_utf8": true}\nstart: "x"', "", "options"),
         ("grammar", "start: a[lazy]", "", "options of rules"),
         ("grammar", "start: @other", "", "other grammars"),
+        ("grammar", 'start: "x', "", "not closed"),
+        ("grammar", "start: /a\nb/ <|im_end|> /c/", "", "special tokens"),
+        ("grammar", "%llguidance { {", "", "options"),
+        ("grammar", "start: A\nA: " + "/a{999999999}/ " * 1000, "", "repetitions"),
+        ("regex", "a" * (MAX_GRAMMAR_CHARS + 1), "", "characters"),
+        ("json_schema", {"pattern": "a" * (MAX_GRAMMAR_CHARS + 1)}, ".pattern", "characters"),
         ("grammar", "\n".join(f"a{i}: a{i + 1}" for i in range(600)), "", "rules"),
         ("grammar", "start: A\nA: B{100}\nB: C{100}\nC: /x/", "", "repetitions"),
         ("grammar", "x" * (MAX_GRAMMAR_CHARS + 1), "", "characters"),
@@ -85,6 +92,35 @@ def test_a_refusal_says_what_and_where(kind: Kind, value: Any, path: str, what: 
         grammar_source(kind, value)
     assert caught.value.path == path
     assert what in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("grammar", "start: /x" + "[a]" * 80_000 + "\n"),
+        ("grammar", "start: /x" + "[a" * 100_000 + "/"),
+        ("grammar", "start: " + "/[" * 100_000),
+        ("grammar", 'start: "' + '\\"' * 100_000),
+        ("grammar", "\n" * 200_000 + "="),
+        ("grammar", "a" + " " * 200_000 + "="),
+        ("grammar", "a" + "\n" * 200_000 + "="),
+        ("grammar", "%llguidance{" * 20_000),
+        ("grammar", "%llguidance" + " " * 200_000),
+        ("grammar", "start: /x/\n" + "# {999999999}\n" * 15_000),
+        ("regex", "[" * 200_000),
+        ("regex", "a" + "{9" * 100_000),
+        ("regex", "(a" + "~ " * 100_000),
+        ("regex", "a" + "{999999999}" * 20_000),
+        ("json_schema", {"pattern": "[" * 200_000}),
+        ("json_schema", {"pattern": r"\p{" * 60_000}),
+    ],
+)
+def test_text_that_is_hard_to_read_takes_time_in_proportion_to_its_length(kind: Kind, value: Any) -> None:
+    # Half a second at most where this was measured; what took quadratic time took from 20 s to many years.
+    begun = time.process_time()
+    with pytest.raises(GrammarError):
+        grammar_source(kind, value)
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(

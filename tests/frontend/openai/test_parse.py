@@ -1,6 +1,7 @@
 """From bytes to a typed request: strict types, null as absent, three kinds of fields, errors that name the field."""
 
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from pagewire.frontend.openai.errors import ApiError
 from pagewire.frontend.openai.fields import IGNORED, REFUSED
 from pagewire.frontend.openai.parse import ignored_header, parse
-from pagewire.frontend.openai.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from pagewire.frontend.openai.schema import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingsRequest,
+    TokenizeRequest,
+)
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 SCHEMAS = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
@@ -106,6 +113,15 @@ def test_wrong_values_are_named_with_what_was_expected(field: str, value: Any, p
 def test_a_message_says_the_limit_and_the_value() -> None:
     error = refusal(json.dumps({**CHAT, "temperature": 3}).encode())
     assert error.message == "Invalid value for 'temperature': expected a number <= 2.0, got 3."
+
+
+def test_what_a_client_wrote_is_not_taken_for_the_place_of_the_fault() -> None:
+    value = " - at `$.model`" * 50_000
+    # It took quadratic time once.
+    begun = time.process_time()
+    error = refusal(json.dumps({"input": "x", "encoding_format": value}).encode(), EmbeddingsRequest)
+    assert time.process_time() - begun < 5
+    assert error.param == "encoding_format"
 
 
 def test_a_missing_field_is_named() -> None:
