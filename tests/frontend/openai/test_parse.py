@@ -17,7 +17,7 @@ from pagewire.frontend.openai.schema import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
-    EmbeddingsRequest,
+    EmbeddingRequest,
     TokenizeRequest,
 )
 
@@ -119,7 +119,7 @@ def test_what_a_client_wrote_is_not_taken_for_the_place_of_the_fault() -> None:
     value = " - at `$.model`" * 50_000
     # It took quadratic time once.
     begun = time.process_time()
-    error = refusal(json.dumps({"input": "x", "encoding_format": value}).encode(), EmbeddingsRequest)
+    error = refusal(json.dumps({"input": "x", "encoding_format": value}).encode(), EmbeddingRequest)
     assert time.process_time() - begun < 5
     assert error.param == "encoding_format"
 
