@@ -11,37 +11,49 @@ from pagewire.frontend.config import FrontendConfig
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """One key: what the log calls it, and its digest, which is who it is. Names may come to mean another key."""
+
+    name: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Keys:
-    """Digests of the keys that clients may use, with the name that each key has in the log.
+    """The keys that clients may use, and whether they need one: no key at all does not mean that none is needed.
 
     Comparing digests instead of keys makes all comparisons equally long, so that timing says nothing about a key.
     """
 
-    digests: tuple[tuple[str, bytes], ...] = ()
+    known: tuple[Key, ...] = ()
+    required: bool = False
 
     @classmethod
     def read(cls, config: FrontendConfig) -> Self:
-        """Collect keys from options and file; raises ``ValueError`` if the file cannot be read or has an empty key."""
+        """Collect keys from options and file.
+
+        Raises ``ValueError`` if the file cannot be read or has an empty key or name, and if all that was given holds
+        no key.
+        """
         named = [(f"key-{number}", key) for number, key in enumerate(config.api_key, start=1)]
         if config.api_key_file:
             named += _read_file(Path(config.api_key_file))
         if any(not key for _, key in named):
             raise ValueError("an API key must not be empty")
-        return cls(tuple((name, _digest(key)) for name, key in named))
+        required = bool(config.api_key or config.api_key_file)
+        if required and not named:
+            raise ValueError(f"--api-key-file: there is no key in {config.api_key_file}")
+        return cls(tuple(Key(name, _digest(key)) for name, key in named), required)
 
-    def __bool__(self) -> bool:
-        """Whether a key is needed at all."""
-        return bool(self.digests)
-
-    def find(self, authorization: str | None) -> str | None:
-        """The name of the key in an ``Authorization: Bearer`` header, or None if it is none of ours."""
+    def find(self, authorization: str | None) -> Key | None:
+        """The key in an ``Authorization: Bearer`` header, or None if it is none of ours."""
         scheme, _, token = (authorization or "").partition(" ")
         sent = _digest(token.strip())
         found = None
-        for name, digest in self.digests:
+        for key in self.known:
             # No early exit: how long it takes must not depend on which key matches.
-            if hmac.compare_digest(sent, digest):
-                found = name
+            if hmac.compare_digest(sent, key.digest):
+                found = key
         return found if scheme.lower() == "bearer" else None
 
 
@@ -60,5 +72,7 @@ def _read_file(path: Path) -> Iterable[tuple[str, str]]:
         line = line.strip()
         if line and not line.startswith("#"):
             name, colon, key = line.partition(":")
+            if colon and not name.strip():
+                raise ValueError(f"--api-key-file: {path}, line {number}: expected a name before the colon of a key")
             named.append((name.strip(), key.strip()) if colon else (f"line-{number}", line))
     return named

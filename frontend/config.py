@@ -1,14 +1,14 @@
 """The frontend's configuration: built once at start, never changed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pagewire.frontend.reasoning import reasoning_tags
 from pagewire.protocol.addresses import addresses, check_exposure, default_address
 from pagewire.protocol.option_fields import computed_option, option
 from pagewire.protocol.option_names import ENGINE_OPTIONS
-from pagewire.protocol.option_types import choice, integer, json_object, seconds, size, switch, text, texts
+from pagewire.protocol.option_types import Kind, choice, integer, json_object, seconds, size, switch, text, texts
 from pagewire.protocol.options import read_options
 
 ContentFormat = Literal["auto", "string", "openai"]
@@ -33,6 +33,19 @@ def _is_reasoning_parser(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _keys() -> Kind[tuple[str, ...]]:
+    """At least one key: to be given none must not mean that none is needed."""
+    several = texts(metavar="KEY")
+
+    def read(raw: object) -> tuple[str, ...]:
+        keys = several.read(raw)
+        if not keys:
+            raise ValueError
+        return keys
+
+    return replace(several, expected="at least one key, several separated by commas or as a JSON list", read=read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +105,7 @@ class FrontendConfig:
         aliases=("--graceful-termination-timeout",),
     )
     api_key: tuple[str, ...] = option(
-        texts(metavar="KEY"), (), group=_ACCESS, help="key that clients must send; repeat for several", secret=True
+        _keys(), (), group=_ACCESS, help="key that clients must send; repeat for several", secret=True
     )
     api_key_file: str | None = option(
         text("a path", "FILE"), None, group=_ACCESS, help="more keys, one a line, as KEY or NAME:KEY"

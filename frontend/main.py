@@ -97,7 +97,7 @@ async def _drain(frontend: Frontend, listener: Listener) -> None:
 
 
 def _warn_of_risks(config: FrontendConfig, keys: Keys) -> None:
-    if not config.uds and config.host not in _LOOPBACK and not keys:
+    if not config.uds and config.host not in _LOOPBACK and not keys.required:
         logger.warning("anyone who reaches %s may use this server: no --api-key is set", _address(config))
     if config.log_requests == "full":
         logger.warning("prompts are written to this log: --log-requests is full")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from pagewire.frontend.auth import Key
 from pagewire.frontend.cors import add_cors_headers, preflight
 from pagewire.frontend.openai.errors import ApiError, from_http_status, internal
 from pagewire.frontend.openai.http import ARRIVED, EXTRA_HEADERS, REQUEST_ID, SUMMARY
@@ -20,7 +21,7 @@ access_logger = logging.getLogger("pagewire.access")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-KEY_NAME: web.RequestKey[str | None] = web.RequestKey("key_name", str)
+KEY: web.RequestKey[Key | None] = web.RequestKey("key", Key)
 
 MAX_REQUEST_ID_CHARS = 128
 # What the log and the metrics call the status of an answer whose client had gone, as nginx does.
@@ -78,6 +79,12 @@ async def answer_preflight(request: web.Request, handler: Handler) -> web.Stream
     return await handler(request)
 
 
+def key_digest(request: web.Request) -> bytes | None:
+    """Whose request it is: the digest of its key, or None where no key is needed."""
+    key = request.get(KEY)
+    return key.digest if key else None
+
+
 def check_keys(open_handlers: frozenset[Handler]) -> Middleware:
     """Make the middleware that asks for a key on every route but those of ``open_handlers``.
 
@@ -88,11 +95,11 @@ def check_keys(open_handlers: frozenset[Handler]) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         keys = request.app[FRONTEND].keys
-        if keys and request.match_info.handler not in open_handlers:
+        if keys.required and request.match_info.handler not in open_handlers:
             # Anthropic's clients have a header of their own for the key.
             anthropic = f"Bearer {request.headers.get('x-api-key', '')}"
-            request[KEY_NAME] = keys.find(request.headers.get("Authorization")) or keys.find(anthropic)
-            if request[KEY_NAME] is None:
+            request[KEY] = keys.find(request.headers.get("Authorization")) or keys.find(anthropic)
+            if request[KEY] is None:
                 raise ApiError(
                     401,
                     "A valid API key is required (Authorization: Bearer KEY).",
@@ -128,5 +135,5 @@ def _record(request: web.Request, status: int, seconds: float) -> None:
     if frontend.config.access_log and request.path not in frontend.config.access_log_exclude:
         # The path as it was sent: decoded, it might hold a line break.
         line = f'{request.remote or "-"} "{request.method} {request.rel_url.raw_path}" {status} {seconds:.3f}s'
-        key, summary = request.get(KEY_NAME), request.get(SUMMARY)
-        access_logger.info("%s%s%s", line, f" key={key}" if key else "", f" {summary}" if summary else "")
+        key, summary = request.get(KEY), request.get(SUMMARY)
+        access_logger.info("%s%s%s", line, f" key={key.name}" if key else "", f" {summary}" if summary else "")

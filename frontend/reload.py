@@ -39,7 +39,7 @@ class Reloader:
         except ValueError as error:
             logger.error("keys stay as they were: %s", error)
         else:
-            logger.info("read the keys again: %d now", len(frontend.keys.digests))
+            logger.info("read the keys again: %d now", len(frontend.keys.known))
 
     def _reload_certificate(self) -> None:
         if self._tls is None:

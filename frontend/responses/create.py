@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
-from pagewire.frontend.middlewares import KEY_NAME
+from pagewire.frontend.middlewares import key_digest
 from pagewire.frontend.openai.conversation import Conversation, Message
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported, worded
@@ -60,7 +60,7 @@ async def create_response(http: web.Request) -> web.StreamResponse:
 
         def keep(document: dict[str, Any]) -> None:
             if request.store:
-                http.app[RESPONSES].put(http.get(KEY_NAME), document, items)
+                http.app[RESPONSES].put(key_digest(http), document, items)
 
         writer = ResponseWriter(_head(request, served, sampling), turn, keep, sampling.logprobs)
         return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
@@ -113,7 +113,7 @@ def _earlier_items(http: web.Request, request: ResponsesRequest) -> list[Item]:
     """What the request continues; raises ApiError if it is not stored, or not any more."""
     if request.previous_response_id is None:
         return []
-    stored = http.app[RESPONSES].find(http.get(KEY_NAME), request.previous_response_id)
+    stored = http.app[RESPONSES].find(key_digest(http), request.previous_response_id)
     if stored is None:
         raise invalid(
             f"Previous response with id {show(request.previous_response_id)} not found.",

@@ -15,9 +15,9 @@ _decode = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """One response as JSON, and the items it was made from; ``owner`` is the name of the key that asked for it."""
+    """One response as JSON, and the items it was made from; ``owner`` is the digest of the key that asked for it."""
 
-    owner: str | None
+    owner: bytes | None
     document: bytes
     input_items: bytes
 
@@ -55,7 +55,7 @@ class ResponseStore:
         """How many responses are kept."""
         return len(self._responses)
 
-    def put(self, owner: str | None, document: dict[str, Any], input_items: Sequence[Item]) -> None:
+    def put(self, owner: bytes | None, document: dict[str, Any], input_items: Sequence[Item]) -> None:
         """Keep a finished response under its id, unless it is larger than the store."""
         stored = StoredResponse(owner, _encode(document), _encode(input_items))
         if stored.size > self._max_bytes or not self._max_responses:
@@ -66,7 +66,7 @@ class ResponseStore:
             _, oldest = self._responses.popitem(last=False)
             self.num_bytes -= oldest.size
 
-    def find(self, owner: str | None, response_id: str) -> StoredResponse | None:
+    def find(self, owner: bytes | None, response_id: str) -> StoredResponse | None:
         """The response with this id, if this owner stored it and it is still kept."""
         stored = self._responses.get(response_id)
         if stored is None or stored.owner != owner:
@@ -74,7 +74,7 @@ class ResponseStore:
         self._responses.move_to_end(response_id)
         return stored
 
-    def delete(self, owner: str | None, response_id: str) -> bool:
+    def delete(self, owner: bytes | None, response_id: str) -> bool:
         """Forget a response; whether there was one."""
         stored = self.find(owner, response_id)
         if stored is None:

@@ -4,7 +4,7 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from pagewire.frontend.middlewares import KEY_NAME
+from pagewire.frontend.middlewares import key_digest
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.sse import encode
@@ -26,7 +26,7 @@ async def retrieve_response(http: web.Request) -> web.Response:
 async def delete_response(http: web.Request) -> web.Response:
     """``DELETE /v1/responses/{id}``."""
     response_id = http.match_info["id"]
-    if not http.app[RESPONSES].delete(http.get(KEY_NAME), response_id):
+    if not http.app[RESPONSES].delete(key_digest(http), response_id):
         _not_found(response_id)
     return _json(encode({"id": response_id, "object": "response", "deleted": True}))
 
@@ -60,7 +60,7 @@ async def list_input_items(http: web.Request) -> web.Response:
 
 def _find(http: web.Request) -> StoredResponse:
     response_id = http.match_info["id"]
-    return http.app[RESPONSES].find(http.get(KEY_NAME), response_id) or _not_found(response_id)
+    return http.app[RESPONSES].find(key_digest(http), response_id) or _not_found(response_id)
 
 
 def _not_found(response_id: str) -> NoReturn:

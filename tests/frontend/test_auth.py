@@ -7,7 +7,7 @@ import pytest
 from yarl import URL
 
 from pagewire.frontend.auth import Keys
-from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.config import FrontendConfig, read_config
 from tests.frontend.running import Server, StartServer
 
 KEY = "sk-right"
@@ -97,14 +97,13 @@ def test_a_file_holds_keys_with_and_without_names(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# people\nalice:sk-a\n\n  sk-b  \n")
     keys = Keys.read(FrontendConfig(engine=("ipc:///tmp/e",), api_key=("sk-c",), api_key_file=str(file)))
-    assert keys.find("Bearer sk-a") == "alice"
-    assert keys.find("Bearer sk-b") == "line-4"
-    assert keys.find("Bearer sk-c") == "key-1"
+    found = [keys.find(f"Bearer {key}") for key in ("sk-a", "sk-b", "sk-c")]
+    assert [key and key.name for key in found] == ["alice", "line-4", "key-1"]
     assert keys.find("Bearer alice:sk-a") is None
 
 
-@pytest.mark.parametrize("text", ["alice:\n", "\xff"])
-def test_a_file_with_no_key_in_a_line_or_no_text_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["alice:\n", ":sk-a\n", "\xff", "", "# none yet\n"])
+def test_a_file_with_no_key_no_name_or_no_text_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match="key"):
@@ -114,3 +113,11 @@ def test_a_file_with_no_key_in_a_line_or_no_text_is_refused(tmp_path: Path, text
 def test_an_empty_key_never_opens_anything() -> None:
     with pytest.raises(ValueError, match="empty"):
         Keys.read(FrontendConfig(engine=("ipc:///tmp/e",), api_key=("",)))
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", "[]"])
+def test_an_option_that_gives_no_key_does_not_open_the_server(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        read_config(["--api-key", value])
+    assert caught.value.code == 2
+    assert "at least one key" in capsys.readouterr().err

@@ -102,7 +102,11 @@ async def test_keys_are_read_again_on_sighup(engine: FakeEngine, tmp_path: Path)
     keys.write_text("old-key\n")
     async with frontend(engine, "--api-key-file", str(keys)) as program, aiohttp.ClientSession(timeout=TIMEOUT) as http:
         await program.read_until("listening")
-        for key, words in (("new-key", "read the keys again"), ("alice:", "keys stay as they were")):
+        for key, words in (
+            ("new-key", "read the keys again"),
+            ("alice:", "keys stay as they were"),
+            ("", "there is no key in"),
+        ):
             keys.write_text(key)
             program.process.send_signal(signal.SIGHUP)
             await program.read_until(words)
@@ -153,6 +157,7 @@ async def test_requests_are_logged_with_their_id_and_without_their_text(engine: 
         ("--chat-template", "./no/such/template.jinja"),
         ("--chat-template", "{% if %}"),
         ("--api-key-file", "/no/such/file"),
+        ("--api-key-file", "/dev/null"),
         ("--ssl-certfile", "/no/such/file"),
         ("--ssl-keyfile", "/no/such/file"),
         ("--override-generation-config", '{"temprature": 1}'),

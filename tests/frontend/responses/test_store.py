@@ -1,10 +1,12 @@
 """The store of responses: bounded, and private to whoever stored something."""
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pagewire.frontend.auth import Keys
 from pagewire.frontend.responses.store import ResponseStore
 from tests.frontend.responses.test_create import create, created
 from tests.frontend.running import Server, StartServer
@@ -33,10 +35,10 @@ def test_being_used_keeps_a_response() -> None:
 
 def test_a_response_belongs_to_the_key_that_asked_for_it() -> None:
     store = ResponseStore(2, 10_000)
-    store.put("mine", document(0), [])
-    assert store.find("yours", "resp_0") is None
-    assert not store.delete("yours", "resp_0")
-    assert store.delete("mine", "resp_0")
+    store.put(b"mine", document(0), [])
+    assert store.find(b"yours", "resp_0") is None
+    assert not store.delete(b"yours", "resp_0")
+    assert store.delete(b"mine", "resp_0")
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=30), st.integers(0, 5), st.integers(0, 800))
@@ -103,6 +105,20 @@ async def test_keys_do_not_see_each_others_responses(start_server: StartServer) 
     path = f"/v1/responses/{answer['id']}"
     assert (await server.get(path, Authorization="Bearer mine"))[0] == 200
     assert (await server.get(path, Authorization="Bearer yours"))[0] == 404
+
+
+async def test_a_key_that_comes_to_have_the_name_of_another_does_not_own_what_that_stored(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("old\nnew\n")
+    server = await start_server(api_key_file=str(file))
+    _, answer = await server.post("/v1/responses", {"model": "toy", "input": "Hi"}, Authorization="Bearer old")
+    path = f"/v1/responses/{answer['id']}"
+    file.write_text("new\nold\n")
+    server.frontend.keys = Keys.read(server.frontend.config)
+    assert (await server.get(path, Authorization="Bearer new"))[0] == 404
+    assert (await server.get(path, Authorization="Bearer old"))[0] == 200
 
 
 async def test_a_store_without_room_keeps_nothing(start_server: StartServer) -> None:
