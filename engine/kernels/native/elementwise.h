@@ -15,9 +15,7 @@ inline void write_activations(const float* values, int k, Format format, const A
         return;
     }
     for (int g = 0; g * kGroup < k; g++) {
-        f32x16 v[4];
-        for (int i = 0; i < 4; i++) v[i] = load(values + g * kGroup + i * 16);
-        quantize_group(v, to.quantized.from(g, row));
+        quantize_group(values + g * kGroup, to.quantized.from(g, row));
     }
 }
 

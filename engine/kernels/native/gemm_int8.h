@@ -51,6 +51,11 @@ PW_INLINE void quantize_group(const f32x16 (&v)[4], const QuantizedRows& to) {
     *to.offsets = -128 * reduce_add(sum);
 }
 
+PW_INLINE void quantize_group(const float* values, const QuantizedRows& to) {
+    const f32x16 v[4] = {load(values), load(values + 16), load(values + 32), load(values + 48)};
+    quantize_group(v, to);
+}
+
 // Quantizes `count` weights of one column; returns their scale. put(i, value) receives the integers.
 template <class Put>
 float quantize_weights(const float* values, int count, Put&& put) {

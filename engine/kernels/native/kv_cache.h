@@ -44,12 +44,32 @@ struct KvCache {
         return (char*)buffer.data() + ((layer * blocks + block) * kv_heads + head) * tile_bytes();
     }
 
-    // Writes one token of one head (float32 [dim] each) at slot = block * 16 + offset.
-    void write(int layer, int64_t slot, int head, const float* key, const float* value) const {
+    // Writes K, or V, of one token and head (float32 [dim]) at slot = block * 16 + offset.
+    void write_key(int layer, int64_t slot, int head, const float* key) const {
         char* to = tile(layer, slot / kBlockTokens, head);
         const int offset = (int)(slot % kBlockTokens);
-        if (format == KvFormat::kBf16) write_bf16((bf16*)to, offset, key, value);
-        else write_int8((int8_t*)to, offset, key, value);
+        if (format == KvFormat::kBf16) {
+            alignas(64) bf16 rounded[kMaxHeadDim];
+            for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(key + d));
+            for (int d = 0; d < dim; d += 2) memcpy((bf16*)to + d * kBlockTokens + offset * 2, rounded + d, 2 * sizeof(bf16));
+            return;
+        }
+        alignas(64) int8_t rounded[kMaxHeadDim];
+        scales(to)[offset] = round_to_int8(key, dim, 128, rounded).scale;
+        for (int d = 0; d < dim; d += 4) memcpy(to + d * kBlockTokens + offset * 4, rounded + d, 4);
+    }
+    void write_value(int layer, int64_t slot, int head, const float* value) const {
+        char* to = tile(layer, slot / kBlockTokens, head);
+        const int offset = (int)(slot % kBlockTokens);
+        if (format == KvFormat::kBf16) {
+            alignas(64) bf16 rounded[kMaxHeadDim];
+            for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(value + d));
+            put_value((bf16*)(to + part_bytes()), offset, rounded);
+            return;
+        }
+        alignas(64) int8_t rounded[kMaxHeadDim];
+        scales(to)[kBlockTokens + offset] = round_to_int8(value, dim, 0, rounded).scale;
+        put_value((int8_t*)(to + part_bytes()), offset, rounded);
     }
 
     // Makes V nothing in the slots of a block after `slot`. Attention multiplies what is there by a weight of zero, and
@@ -58,8 +78,7 @@ struct KvCache {
         char* at = tile(layer, slot / kBlockTokens, head);
         const int first = (int)(slot % kBlockTokens) + 1;
         if (format == KvFormat::kInt8) {
-            float* scales = (float*)(at + 2 * part_bytes()) + kBlockTokens;
-            for (int offset = first; offset < kBlockTokens; offset++) scales[offset] = 0;
+            for (int offset = first; offset < kBlockTokens; offset++) scales(at)[kBlockTokens + offset] = 0;
             return;
         }
         for (int offset = first; offset < kBlockTokens; offset++) {
@@ -69,22 +88,8 @@ struct KvCache {
     }
 
   private:
-    void write_bf16(bf16* tile, int offset, const float* key, const float* value) const {
-        alignas(64) bf16 rounded[kMaxHeadDim];
-        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(key + d));
-        bf16* k = tile + offset * 2;
-        for (int d = 0; d < dim; d += 2) memcpy(k + d * kBlockTokens, rounded + d, 2 * sizeof(bf16));
-        for (int d = 0; d < dim; d += kLanes) store_bf16(rounded + d, load(value + d));
-        put_value(tile + kBlockTokens * dim, offset, rounded);
-    }
-    void write_int8(int8_t* tile, int offset, const float* key, const float* value) const {
-        alignas(64) int8_t rounded[kMaxHeadDim];
-        float* scales = (float*)(tile + 2 * part_bytes()) + offset;
-        scales[0] = round_to_int8(key, dim, 128, rounded).scale;
-        for (int d = 0; d < dim; d += 4) memcpy(tile + (d * kBlockTokens + offset * 4), rounded + d, 4);
-        scales[kBlockTokens] = round_to_int8(value, dim, 0, rounded).scale;
-        put_value(tile + kBlockTokens * dim, offset, rounded);
-    }
+    // int8: 16 scales of K, then 16 of V.
+    float* scales(char* tile) const { return (float*)(tile + 2 * part_bytes()); }
     template <class Value>
     void put_value(Value* values, int offset, const Value* from) const {
         Value* to = values + (size_t)(offset / 2) * dim * 2 + offset % 2;

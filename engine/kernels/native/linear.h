@@ -47,6 +47,7 @@ inline void Linear::pack(const float* source, const float* source_bias, int n_, 
     if (source_bias) bias.assign((size_t)panels() * kPanel, 0.0f);
     for (int column = 0; column < n; column++) {
         const int row = row_of(column), lane = column % kPanel;
+        if (row < 0) continue;  // zero bytes: a column that nothing uses
         const float* values = source + (size_t)row * k;
         if (source_bias) bias[column] = source_bias[row];
         char* panel = (char*)weights.data() + panel_bytes() * (column / kPanel);
@@ -59,22 +60,24 @@ inline void Linear::pack(const float* source, const float* source_bias, int n_, 
             pack_weight_only(values, k, (int8_t*)panel, lane, &scales[column / kPanel * panel_scales]);
         }
     }
-    // Columns past n in the last panel stay zero bytes; their results are not used.
 }
 
-// A product cut into tasks: blocks of rows whose activations fit the L2 cache, by one or more panels.
+// A product cut into tasks: blocks of rows whose activations fit the L2 cache, by one or more panels. `unit`: how many
+// panels stay together, because what becomes of their results needs all of them.
 struct Grid {
     const Linear& linear;
     int rows, row_blocks, panels_per_task, tasks_per_block;
 
-    Grid(const Linear& linear_, int rows_, int threads) : linear(linear_), rows(rows_) {
-        const int cached_rows = std::max(kTileRows, (int)(400 * 1024 / (2 * (size_t)linear.k)));
-        row_blocks = (rows + cached_rows - 1) / cached_rows;
+    Grid(const Linear& linear_, int rows_, int threads, int unit = 1) : linear(linear_), rows(rows_) {
+        const int most = block_rows(linear.k);
+        row_blocks = (rows + most - 1) / most;
         // Some eight tasks a thread even out what the threads do; a smaller task is not worth its atomic.
-        panels_per_task = rows > 64 ? 1 : std::max(1, linear.panels() / (8 * threads));
+        panels_per_task = rows > 64 ? unit : std::max(1, linear.panels() / (8 * threads * unit)) * unit;
         tasks_per_block = (linear.panels() + panels_per_task - 1) / panels_per_task;
     }
     int tasks() const { return row_blocks * tasks_per_block; }
+    // Rows of a block, at most.
+    static int block_rows(int k) { return std::max(kTileRows, (int)(400 * 1024 / (2 * (size_t)k))); }
 };
 
 // Where reading goes on while a thread waits, so that memory never idles: the weights of a later phase.
@@ -131,21 +134,22 @@ inline void panel_tile(const Linear& linear, int p, const bf16* widened, const A
     }
 }
 
-// What becomes of a product: put(row, panel, columns 0-15, columns 16-31), and where that will be written.
-template <class Where, class Put>
+// Where in a product a tile's results lie: row `row`, which is number `index` of its block, columns of panel `panel`.
+struct Place {
+    int row, index, panel;
+};
+
+// What becomes of a product. where(place): the address that put(place, columns 0-15, columns 16-31) will write to, so that
+// it is fetched while the tile is computed. done(panel, first row, rows) is called once a panel is through with a block.
+template <class Where, class Put, class Done>
 struct Finish {
     Where where;
     Put put;
-    PW_INLINE void touch(int row, int panel) const {
-        const char* at = (const char*)where(row, panel);
-        __builtin_prefetch(at, 1, 3);
-        __builtin_prefetch(at + 64, 1, 3);
-    }
-    PW_INLINE void operator()(int row, int panel, f32x16 v0, f32x16 v1) const { put(row, panel, v0, v1); }
+    Done done;
 };
-template <class W, class P> Finish(W, P) -> Finish<W, P>;
+constexpr auto kNothing = [](int, int, int) {};
 
-// Runs one task of the grid; finish(row, panel, columns0, columns1) receives 32 finished columns of one row.
+// Runs one task of the grid.
 template <class Finish>
 void linear_task(const Grid& grid, int task, const Activations& a, Finish&& finish) {
     const Linear& linear = grid.linear;
@@ -165,20 +169,26 @@ void linear_task(const Grid& grid, int task, const Activations& a, Finish&& fini
         const bf16* widened = widen ? widen_panel(linear.widening_reader(p), linear.k) : nullptr;
         for (int t = 0; t < tiles; t++) {
             const int begin = row_begin + count * t / tiles, end = row_begin + count * (t + 1) / tiles;
-            for (int row = begin; row < end; row++) finish.touch(row, p);
+            for (int row = begin; row < end; row++) {
+                const char* at = (const char*)finish.where(Place{row, row - row_begin, p});
+                prefetch_to_write(at);
+                prefetch_to_write(at + 64);
+            }
             panel_tile(linear, p, widened, a, {begin, end - begin, t, tiles}, out);
             for (int row = begin; row < end; row++) {
                 const float* from = out + (row - begin) * kPanel;
-                finish(row, p, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);
+                finish.put(Place{row, row - row_begin, p}, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);
             }
         }
+        finish.done(p, row_begin, count);
     }
 }
 
 // The whole product as a phase.
 template <class Finish>
-void linear_phase(Worker& worker, const Linear& linear, int rows, const Activations& a, const Linear* next, Finish&& finish) {
-    const Grid grid(linear, rows, worker.threads());
+void linear_phase(Worker& worker, const Linear& linear, int rows, const Activations& a, const Linear* next, int unit,
+                  Finish&& finish) {
+    const Grid grid(linear, rows, worker.threads(), unit);
     worker.phase(
         grid.tasks(), [&](int task) { linear_task(grid, task, a, finish); },
         Warmup(next, worker.index(), worker.threads()));

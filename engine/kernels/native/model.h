@@ -48,10 +48,25 @@ struct Layer {
     int window = 0;
 };
 
+// Room for quantized rows of up to k values.
+struct QuantizedBuffer {
+    HugeBuffer values, scales, offsets;
+    size_t count = 0;
+
+    void allocate(size_t rows, size_t k) {
+        count = rows;
+        values.allocate(rows * k);
+        scales.allocate(rows * (k / kGroup) * sizeof(float));
+        offsets.allocate(rows * (k / kGroup) * sizeof(int32_t));
+    }
+    QuantizedRows rows() const { return {(int8_t*)values.data(), (float*)scales.data(), (int32_t*)offsets.data(), count}; }
+};
+
 // Buffers for up to `tokens` tokens; what a phase writes is read by the next ones.
 struct Workspace {
     int tokens = 0;
-    HugeBuffer stream, qkv, query, attention, inner, normed, rotation, quantized, scales, offsets;
+    HugeBuffer stream, query, attention, inner, normed, rotation;
+    QuantizedBuffer quantized, quantized_inner;
     HugeBuffer kept_stream, kept_attention;  // of the tokens whose logits are wanted: the last layer goes on with these
 
     // Room for a step of `wanted` tokens, of which `kept` (repeated ones counted) go through the whole last layer.
@@ -59,10 +74,8 @@ struct Workspace {
         if (std::max(wanted, kept) <= tokens) return;
         wanted = std::max(wanted, kept);
         const size_t n = tokens = wanted;
-        const size_t heads_dim = (size_t)c.heads * c.head_dim, kv_dim = (size_t)c.kv_heads * c.head_dim;
-        const size_t widest = std::max({(size_t)c.hidden, (size_t)c.inner, heads_dim});
+        const size_t heads_dim = (size_t)c.heads * c.head_dim;
         stream.allocate(n * c.hidden * sizeof(float));
-        qkv.allocate(n * (heads_dim + 2 * kv_dim + kPanel) * sizeof(float));
         query.allocate(n * heads_dim * sizeof(bf16));
         attention.allocate(n * heads_dim * sizeof(bf16));
         kept_stream.allocate(n * c.hidden * sizeof(float));
@@ -71,13 +84,12 @@ struct Workspace {
         normed.allocate(n * c.hidden * sizeof(bf16));
         rotation.allocate(n * c.head_dim * sizeof(float));
         if ((Format)c.format != Format::kInt8) return;
-        quantized.allocate(n * widest);
-        scales.allocate(n * (widest / kGroup) * sizeof(float));
-        offsets.allocate(n * (widest / kGroup) * sizeof(int32_t));
+        quantized.allocate(n, std::max((size_t)c.hidden, heads_dim));
+        quantized_inner.allocate(n, c.inner);
     }
-    Activations activations(const HugeBuffer& values) const {
-        return {(bf16*)values.data(), {(int8_t*)quantized.data(), (float*)scales.data(), (int32_t*)offsets.data(), (size_t)tokens}};
-    }
+    // What goes into a projection: in bf16, or what stands for it in int8.
+    Activations activations(const HugeBuffer& values) const { return {(bf16*)values.data(), quantized.rows()}; }
+    Activations inner_activations() const { return {(bf16*)inner.data(), quantized_inner.rows()}; }
 };
 
 struct Model {
@@ -97,8 +109,9 @@ struct Model {
     }
     Format format() const { return (Format)config.format; }
     int query_dim() const { return config.heads * config.head_dim; }
-    int kv_dim() const { return config.kv_heads * config.head_dim; }
-    int qkv_stride() const { return (query_dim() + 2 * kv_dim() + kPanel - 1) / kPanel * kPanel; }
+    // Each head begins a panel of the fused projection, and ends one with columns of nothing.
+    int head_panels() const { return (config.head_dim + kPanel - 1) / kPanel; }
+    int qkv_columns() const { return (config.heads + 2 * config.kv_heads) * head_panels() * kPanel; }
 };
 
 }  // namespace pagewire

@@ -47,8 +47,11 @@ int32_t pw_set_projection(void* handle, int32_t layer, int32_t which, int32_t fo
                          &model.layers[layer].down, &model.head};
     // 16 columns of gate and the 16 of up that belong to them share a panel, so that they meet in registers.
     auto paired = [n](int column) { return column / kPanel * kLanes + column % kLanes + (column % kPanel < kLanes ? 0 : n / 2); };
+    const int dim = model.config.head_dim, padded = model.head_panels() * kPanel;
+    auto by_head = [=](int column) { return column % padded < dim ? column / padded * dim + column % padded : -1; };
     try {
         if (which == kGateUp) linears[which]->pack(weight, bias, n, k, (Format)format, paired);
+        else if (which == kQkv) linears[which]->pack(weight, bias, model.qkv_columns(), k, (Format)format, by_head);
         else linears[which]->pack(weight, bias, n, k, (Format)format, [](int column) { return column; });
     } catch (const std::exception&) {
         return 1;

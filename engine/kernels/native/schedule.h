@@ -15,15 +15,8 @@ struct AttentionTask {
     int begin, end;    // prefill: query tokens (of the batch); decode: positions of the row's sequence
     int part = -1;     // decode of a sequence that is cut into parts: index of the first of the task's results
     bool decode;
-    bool writes;       // decode: this task sees the new token, and writes its K and V
     bool wanted;       // some of its tokens are kept to the end: without any the last layer leaves it out
     int64_t cost;
-};
-
-// A token of a row with more than one: rotated and cached in a phase before attention.
-struct ChunkToken {
-    int token;
-    bool last;  // of its row
 };
 
 // Results that belong together: parts [first, first + parts * pieces).
@@ -36,16 +29,19 @@ inline int head_pieces(const Config& c) { return (c.heads / c.kv_heads + kMaxHea
 
 struct Schedule {
     Batch batch;
-    std::vector<ChunkToken> chunk_tokens;
+    std::vector<char> clears;  // of each token: it is the last one that a block gets in this step, and the first step to write it
     std::vector<AttentionTask> tasks;
     std::vector<Merge> merges;
     int parts = 0;
 
     void build(const Config& c, const Batch& b, int threads) {
         batch = b;
-        chunk_tokens.clear(), tasks.clear(), merges.clear();
+        tasks.clear(), merges.clear();
+        clears.assign(b.tokens, 0);
         parts = 0;
         for (int row = 0; row < b.rows; row++) {
+            const int last = b.query_starts[row + 1] - 1;
+            clears[last] = last > b.query_starts[row] || b.slot_mapping[last] % kBlockTokens == 0;
             if (b.query_starts[row + 1] - b.query_starts[row] == 1) add_decode(c, row, threads);
             else add_prefill(c, row);
         }
@@ -67,7 +63,7 @@ struct Schedule {
             if (count > 1) merges.push_back({row, head, parts, count});
             for (int i = 0; i < count; i++) {
                 const int end = std::min(length, (i + 1) * size);
-                tasks.push_back({row, head, i * size, end, count > 1 ? parts : -1, true, end == length, true, end - i * size});
+                tasks.push_back({row, head, i * size, end, count > 1 ? parts : -1, true, true, end - i * size});
                 if (count > 1) parts += head_pieces(c);
             }
         }
@@ -77,11 +73,10 @@ struct Schedule {
         const int begin = batch.query_starts[row], end = batch.query_starts[row + 1];
         const int step = std::max(4, kPrefillRows / (c.heads / c.kv_heads));
         const int before = batch.seq_lens[row] - (end - begin);
-        for (int token = begin; token < end; token++) chunk_tokens.push_back({token, token + 1 == end});
         for (int token = begin; token < end; token += step) {
             const int last = std::min(end, token + step);
             for (int head = 0; head < c.kv_heads; head++)
-                tasks.push_back({row, head, token, last, -1, false, false, any_wanted(token, last),
+                tasks.push_back({row, head, token, last, -1, false, any_wanted(token, last),
                                  (int64_t)(last - token) * (before + last - begin)});
         }
     }

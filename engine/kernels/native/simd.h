@@ -274,6 +274,7 @@ PW_INLINE f32x16 silu(f32x16 x) {
 }
 
 PW_INLINE void prefetch(const void* at) { __builtin_prefetch(at, 0, 3); }
+PW_INLINE void prefetch_to_write(const void* at) { __builtin_prefetch(at, 1, 3); }
 
 PW_INLINE void prefetch_l2(const void* at) { __builtin_prefetch(at, 0, 2); }
 

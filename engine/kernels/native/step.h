@@ -17,7 +17,11 @@ class Step {
         schedule_.build(c_, batch, m_.pool.threads());
         w_.reserve(c_, batch.tokens, batch.kept_rows());
         partials_.resize(std::max(partials_.size(), (size_t)schedule_.parts));
-        for (auto& scratch : scratch_) scratch.normed.resize((size_t)kPrivateRows * c_.hidden);
+        const size_t width = std::max(m_.head_panels() * kPanel, kGroup);
+        for (auto& scratch : scratch_) {
+            scratch.normed.resize((size_t)kPrivateRows * c_.hidden);
+            scratch.results.resize((size_t)std::min(std::max(batch.tokens, batch.kept_rows()), Grid::block_rows(c_.hidden)) * width);
+        }
         m_.pool.run(kPhasesPerLayer * c_.layers + 6, [this](Worker& worker) { walk(worker); });
     }
 
@@ -29,6 +33,7 @@ class Step {
     struct Scratch {
         PrefillScratch prefill;
         std::vector<bf16> normed;
+        std::vector<float> results;  // of a product's block of rows, on their way
     };
 
     // Rows that go through the second half of a layer.
@@ -59,33 +64,84 @@ class Step {
             });
         if (b.logit_rows == 0) return;
         const Rows sampled{b.logit_rows, kept.stream, nullptr};
-        normed_linear(worker, m_.head, sampled, m_.final_norm, nullptr, Finish{[&](int row, int panel) { return b.logits + (size_t)row * c_.vocab + panel * kPanel; }, [&](int row, int panel, f32x16 v0, f32x16 v1) {
-            store_logits(b.logits + (size_t)row * c_.vocab, panel, v0, v1);
-        }});
+        auto where = [&](const Place& at) { return b.logits + (size_t)at.row * c_.vocab + at.panel * kPanel; };
+        auto put = [&](const Place& at, f32x16 v0, f32x16 v1) { store_logits(where(at), at.panel, v0, v1); };
+        normed_linear(worker, m_.head, sampled, m_.final_norm, nullptr, 1, Finish{where, put, kNothing});
     }
 
     void self_attention(Worker& worker, int index) {
         const Layer& layer = m_.layers[index];
-        const int stride = m_.qkv_stride();
-        float* qkv = (float*)w_.qkv.data();
-        const Rows rows{schedule_.batch.tokens, stream(0), nullptr};
-        normed_linear(worker, layer.qkv, rows, layer.attention_norm, &layer.output, Finish{[&](int row, int panel) { return qkv + (size_t)row * stride + panel * kPanel; }, [&](int row, int panel, f32x16 v0, f32x16 v1) {
-            float* to = qkv + (size_t)row * stride + panel * kPanel;
+        const int unit = m_.head_panels(), width = unit * kPanel;
+        float* heads = scratch_[worker.index()].results.data();  // [rows of a block, width], one head at a time
+        auto where = [=](const Place& at) { return heads + (size_t)at.index * width + at.panel % unit * kPanel; };
+        auto put = [=](const Place& at, f32x16 v0, f32x16 v1) {
+            float* to = where(at);
             store(to, v0);
             store(to + 16, v1);
-        }});
+        };
+        auto done = [=, this](int panel, int first, int count) {
+            if (panel % unit != unit - 1) return;
+            for (int i = 0; i < count; i++) take_head(index, first + i, panel / unit, heads + (size_t)i * width);
+        };
+        const Rows rows{schedule_.batch.tokens, stream(0), nullptr};
+        normed_linear(worker, layer.qkv, rows, layer.attention_norm, &layer.output, unit, Finish{where, put, done});
         attention(worker, index);
+    }
+
+    // One head of a token as it leaves the fused projection: query heads, then the heads of K, then those of V.
+    void take_head(int layer, int token, int head, float* values) {
+        const Layer& l = m_.layers[layer];
+        const int64_t slot = schedule_.batch.slot_mapping[token];
+        if (head < c_.heads) {
+            turn_head(token, l.query_norm, values);
+            // Ready for attention: in units of log2.
+            const f32x16 scale = splat(1.44269504f / std::sqrt((float)c_.head_dim));
+            bf16* to = query(token) + head * c_.head_dim;
+            for (int d = 0; d < c_.head_dim; d += kLanes) store_bf16(to + d, load(values + d) * scale);
+        } else if (const int key = head - c_.heads; key < c_.kv_heads) {
+            turn_head(token, l.key_norm, values);
+            m_.cache.write_key(layer, slot, key, values);
+        } else {
+            m_.cache.write_value(layer, slot, key - c_.kv_heads, values);
+            if (schedule_.clears[token]) m_.cache.clear_after(layer, slot, key - c_.kv_heads);
+        }
+    }
+
+    // Norms and rotates a head in place.
+    void turn_head(int token, const std::vector<float>& norm, float* values) {
+        const int dim = c_.head_dim;
+        if (!norm.empty()) rms_norm(values, norm.data(), c_.norm_eps, dim, values);
+        rotate(values, rotation(token), rotation(token) + dim / 2, dim);
     }
 
     void mlp(Worker& worker, int index, const Rows& rows) {
         const Layer& layer = m_.layers[index];
         const Linear& next = index + 1 < c_.layers ? m_.layers[index + 1].qkv : m_.head;
-        residual_linear(worker, layer.output, *rows.attention, rows, layer.gate_up);
+        residual_linear(worker, layer.output, w_.activations(*rows.attention), true, rows, layer.gate_up);
+        if (layer.gate_up.format == Format::kInt8) gate_int8(worker, layer, rows);
+        else gate_bf16(worker, layer, rows);
+        residual_linear(worker, layer.down, w_.inner_activations(), false, rows, next);
+    }
+
+    void gate_bf16(Worker& worker, const Layer& layer, const Rows& rows) {
         bf16* inner = (bf16*)w_.inner.data();
-        normed_linear(worker, layer.gate_up, rows, layer.mlp_norm, &layer.down, Finish{[&](int row, int panel) { return inner + (size_t)row * c_.inner + panel * kLanes; }, [&](int row, int panel, f32x16 gate, f32x16 up) {
-            store_bf16(inner + (size_t)row * c_.inner + panel * kLanes, silu(gate) * up);
-        }});
-        residual_linear(worker, layer.down, w_.inner, rows, next);
+        auto where = [=, this](const Place& at) { return inner + (size_t)at.row * c_.inner + at.panel * kLanes; };
+        auto put = [=](const Place& at, f32x16 gate, f32x16 up) { store_bf16(where(at), silu(gate) * up); };
+        normed_linear(worker, layer.gate_up, rows, layer.mlp_norm, &layer.down, 1, Finish{where, put, kNothing});
+    }
+
+    // Likewise, rounded at once: a group of channels comes from as many panels as it has vectors.
+    void gate_int8(Worker& worker, const Layer& layer, const Rows& rows) {
+        constexpr int kUnit = kGroup / kLanes;
+        const QuantizedRows inner = w_.quantized_inner.rows();
+        float* group = scratch_[worker.index()].results.data();  // [rows of a block, kGroup]
+        auto where = [=](const Place& at) { return group + (size_t)at.index * kGroup + at.panel % kUnit * kLanes; };
+        auto put = [=](const Place& at, f32x16 gate, f32x16 up) { store(where(at), silu(gate) * up); };
+        auto done = [=](int panel, int first, int count) {
+            if (panel % kUnit != kUnit - 1) return;
+            for (int i = 0; i < count; i++) quantize_group(group + (size_t)i * kGroup, inner.from(panel / kUnit, first + i));
+        };
+        normed_linear(worker, layer.gate_up, rows, layer.mlp_norm, &layer.down, kUnit, Finish{where, put, done});
     }
 
     void keep(int row, int token) {
@@ -110,7 +166,7 @@ class Step {
     // finish(norm(rows of the stream) times weights)
     template <class Finish>
     void normed_linear(Worker& worker, const Linear& linear, const Rows& rows, const std::vector<float>& norm,
-                       const Linear* next, Finish&& finish) {
+                       const Linear* next, int unit, Finish&& finish) {
         auto norm_row = [&](int row, const Activations& to) {
             thread_local std::vector<float> normed;
             normed.resize(c_.hidden);
@@ -121,13 +177,13 @@ class Step {
         const bool private_copy = rows.count <= kPrivateRows && linear.format != Format::kInt8;
         if (!private_copy) {
             worker.phase(rows.count, [&](int row) { norm_row(row, shared); }, Warmup(&linear, worker.index(), worker.threads()));
-            linear_phase(worker, linear, rows.count, shared, next, finish);
+            linear_phase(worker, linear, rows.count, shared, next, unit, finish);
             return;
         }
         // Inside the first task: only then is the stream sure to hold still.
         Activations own{scratch_[worker.index()].normed.data(), {}};
         bool ready = false;
-        const Grid grid(linear, rows.count, worker.threads());
+        const Grid grid(linear, rows.count, worker.threads(), unit);
         auto task = [&](int index) {
             for (int row = 0; !ready && row < rows.count; row++) norm_row(row, own);
             ready = true;
@@ -136,21 +192,22 @@ class Step {
         worker.phase(grid.tasks(), task, Warmup(next, worker.index(), worker.threads()));
     }
 
-    // rows of the stream += input times weights
-    void residual_linear(Worker& worker, const Linear& linear, const HugeBuffer& input, const Rows& rows, const Linear& next) {
-        const Activations a = w_.activations(input);
-        if (linear.format == Format::kInt8) worker.phase(rows.count, [&](int row) { quantize_row(a, linear.k, row); });
-        linear_phase(worker, linear, rows.count, a, &next, Finish{[&](int row, int panel) { return rows.stream + (size_t)row * c_.hidden + panel * kPanel; }, [&](int row, int panel, f32x16 v0, f32x16 v1) {
-            float* to = rows.stream + (size_t)row * c_.hidden + panel * kPanel;
+    // rows of the stream += input times weights. `round`: in int8 the input still has to be rounded.
+    void residual_linear(Worker& worker, const Linear& linear, const Activations& input, bool round, const Rows& rows,
+                         const Linear& next) {
+        if (round && linear.format == Format::kInt8)
+            worker.phase(rows.count, [&](int row) { quantize_row(input, linear.k, row); });
+        auto where = [=, this](const Place& at) { return rows.stream + (size_t)at.row * c_.hidden + at.panel * kPanel; };
+        auto put = [=](const Place& at, f32x16 v0, f32x16 v1) {
+            float* to = where(at);
             store(to, load(to) + v0);
             store(to + 16, load(to + 16) + v1);
-        }});
+        };
+        linear_phase(worker, linear, rows.count, input, &next, 1, Finish{where, put, kNothing});
     }
 
     void attention(Worker& worker, int layer) {
         Warmup warmup(&m_.layers[layer].output, worker.index(), worker.threads());
-        if (!schedule_.chunk_tokens.empty())
-            worker.phase((int)schedule_.chunk_tokens.size(), [&](int i) { cache_token(layer, schedule_.chunk_tokens[i]); }, warmup);
         const bool last = layer + 1 == c_.layers;
         worker.phase(
             (int)schedule_.tasks.size(),
@@ -163,38 +220,6 @@ class Step {
             warmup);
         if (!schedule_.merges.empty())
             worker.phase((int)schedule_.merges.size(), [&](int i) { merge(schedule_.merges[i]); }, warmup);
-    }
-
-    // The query of one head, ready for attention: normed, rotated, scaled to units of log2.
-    void make_query(int layer, int token, int head, bf16* to) {
-        alignas(64) float values[kMaxHeadDim];
-        const int dim = c_.head_dim;
-        head_values(token, head * dim, m_.layers[layer].query_norm, values);
-        const f32x16 scale = splat(1.44269504f / std::sqrt((float)dim));
-        for (int d = 0; d < dim; d += kLanes) store_bf16(to + d, load(values + d) * scale);
-    }
-
-    void cache_kv(int layer, int token, int head) {
-        alignas(64) float key[kMaxHeadDim];
-        head_values(token, m_.query_dim() + head * c_.head_dim, m_.layers[layer].key_norm, key);
-        const float* value = qkv(token) + m_.query_dim() + m_.kv_dim() + head * c_.head_dim;
-        m_.cache.write(layer, schedule_.batch.slot_mapping[token], head, key, value);
-    }
-
-    void head_values(int token, int offset, const std::vector<float>& norm, float* to) {
-        const int dim = c_.head_dim;
-        memcpy(to, qkv(token) + offset, dim * sizeof(float));
-        if (!norm.empty()) rms_norm(to, norm.data(), c_.norm_eps, dim, to);
-        rotate(to, rotation(token), rotation(token) + dim / 2, dim);
-    }
-
-    void cache_token(int layer, const ChunkToken& chunk) {
-        const int token = chunk.token;
-        for (int head = 0; head < c_.heads; head++) make_query(layer, token, head, query(token) + head * c_.head_dim);
-        for (int head = 0; head < c_.kv_heads; head++) {
-            cache_kv(layer, token, head);
-            if (chunk.last) m_.cache.clear_after(layer, schedule_.batch.slot_mapping[token], head);
-        }
     }
 
     void prefill(int layer, const AttentionTask& task, PrefillScratch& scratch) {
@@ -211,14 +236,8 @@ class Step {
     void decode(int layer, const AttentionTask& task) {
         const Batch& b = schedule_.batch;
         const int token = b.query_starts[task.row], heads = c_.heads / c_.kv_heads, window = m_.layers[layer].window;
-        if (task.writes) {
-            cache_kv(layer, token, task.head);
-            const int64_t slot = b.slot_mapping[token];
-            if (slot % kBlockTokens == 0) m_.cache.clear_after(layer, slot, task.head);
-        }
         Span span{b.block_tables + (size_t)task.row * b.max_blocks, task.begin, task.end};
         if (window) span.begin = std::max(span.begin, b.seq_lens[task.row] - window);
-        alignas(64) bf16 queries[kMaxHeads * kMaxHeadDim];
         Partial whole;
         for (int first = 0, piece = 0; first < heads; first += kMaxHeads, piece++) {
             const int count = std::min(kMaxHeads, heads - first), head = task.head * heads + first;
@@ -227,8 +246,7 @@ class Step {
                 std::fill_n(part.weight, count, 0.0f);
                 continue;
             }
-            for (int g = 0; g < count; g++) make_query(layer, token, head + g, queries + g * c_.head_dim);
-            decode_attention(m_.cache, layer, task.head, count, queries, span, part);
+            decode_attention(m_.cache, layer, task.head, count, query(token) + head * c_.head_dim, span, part);
             if (task.part < 0) write_attended(token, head, count, part);
         }
     }
@@ -266,8 +284,7 @@ class Step {
         }
     }
 
-    void store_logits(float* row, int panel, f32x16 v0, f32x16 v1) const {
-        float* to = row + panel * kPanel;
+    void store_logits(float* to, int panel, f32x16 v0, f32x16 v1) const {
         const int left = c_.vocab - panel * kPanel;
         if (left >= kPanel) {
             store(to, v0);
@@ -279,7 +296,6 @@ class Step {
     }
 
     float* stream(int token) const { return (float*)w_.stream.data() + (size_t)token * c_.hidden; }
-    float* qkv(int token) const { return (float*)w_.qkv.data() + (size_t)token * m_.qkv_stride(); }
     float* rotation(int token) const { return (float*)w_.rotation.data() + (size_t)token * c_.head_dim; }
     bf16* query(int token) const { return (bf16*)w_.query.data() + (size_t)token * m_.query_dim(); }
     bf16* attended(int token) const { return (bf16*)w_.attention.data() + (size_t)token * m_.query_dim(); }
