@@ -65,6 +65,10 @@ async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | No
     await stop.wait()
     await _drain(app[FRONTEND], listener)
     logger.info("stopped")
+    if app[FRONTEND].grammars.running:
+        # Python would wait for the thread, however long it takes.
+        logging.shutdown()
+        os._exit(0)
     return 0
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -30,17 +30,25 @@ class Asked:
     param: str
 
 
+class BusyError(Exception):
+    """No thread came free to check a grammar, of which nothing is known therefore."""
+
+
 class GrammarChecker:
-    """Turns what is asked for into sources for engines. Its threads start with the first grammar."""
+    """Turns what is asked for into sources for engines. Its threads start with the first grammar.
+
+    What is remembered is true of a grammar. That it took long is not: the machine may have been busy.
+    """
 
     def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
-        """A grammar that takes longer than ``max_seconds`` to check is refused."""
+        """A grammar that takes longer than ``max_seconds`` to check is refused; it waits for a thread as long."""
         self._max_seconds = max_seconds
         self._pool: ThreadPoolExecutor | None = None
+        self._checks: set[Future[str]] = set()
         self._known: OrderedDict[bytes, str | GrammarError] = OrderedDict()
 
     async def source(self, asked: Asked) -> str:
-        """The source of a grammar; raises GrammarError."""
+        """The source of a grammar; raises GrammarError, and BusyError if others take all the time there is."""
         key = _key(asked)
         known = self._known.get(key)
         if known is None:
@@ -57,21 +65,47 @@ class GrammarChecker:
         if self._pool:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def running(self) -> bool:
+        """Whether a grammar is being checked. A thread cannot be stopped, whoever waits for it."""
+        return any(check.running() for check in self._checks)
+
     async def _check(self, asked: Asked) -> str | GrammarError:
         if self._pool is None:
             self._pool = compiler_pool()
-        checking = asyncio.get_running_loop().run_in_executor(self._pool, grammar_source, asked.kind, asked.value)
+        loop = asyncio.get_running_loop()
+        begun = asyncio.Event()
+
+        def check() -> str:
+            loop.call_soon_threadsafe(begun.set)
+            return grammar_source(asked.kind, asked.value)
+
+        checking = self._pool.submit(check)
+        self._checks.add(checking)
+        checking.add_done_callback(self._checks.discard)
+        result = asyncio.wrap_future(checking)
         try:
-            return await asyncio.wait_for(checking, self._max_seconds)
+            await self._begin(begun, result)
+            return await asyncio.wait_for(result, self._max_seconds)
         except GrammarError as error:
             return error
         except TimeoutError:
-            return GrammarError(f"checking it takes longer than {self._max_seconds:g} s")
+            raise GrammarError(f"checking it takes longer than {self._max_seconds:g} s") from None
         except RecursionError:
             return GrammarError("it is nested too deeply")
         except Panic as panic:
             logger.warning("a grammar cannot be checked: %s", panic)
             return GrammarError("it cannot be used")
+
+    async def _begin(self, begun: asyncio.Event, result: asyncio.Future[str]) -> None:
+        """Wait for a thread; its time in the queue is no grammar's fault."""
+        try:
+            await asyncio.wait_for(begun.wait(), self._max_seconds)
+        except BaseException as fault:
+            result.cancel()
+            if isinstance(fault, TimeoutError):
+                raise BusyError from None
+            raise
 
 
 def _key(asked: Asked) -> bytes:

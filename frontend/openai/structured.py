@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from pagewire.frontend.grammars.checker import Asked, GrammarChecker
+from pagewire.frontend.grammars.checker import Asked, BusyError, GrammarChecker
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.sources import Kind
-from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
+from pagewire.frontend.openai.errors import ApiError, invalid, unavailable, unsupported
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.schema import SamplingFields
 from pagewire.protocol.messages import Sampling
@@ -50,6 +50,8 @@ async def _source(asked: Asked, checker: GrammarChecker) -> str:
     except GrammarError as error:
         param = asked.param + error.path
         raise invalid(f"Invalid value for '{param}': {error.message}.", param) from None
+    except BusyError:
+        raise unavailable("The server is busy with checking the grammars of other requests; try again soon.") from None
 
 
 def _of_response_format(value: Any) -> Asked | None:

@@ -39,11 +39,13 @@ class Program:
 
 
 @asynccontextmanager
-async def frontend(engine: FakeEngine, *options: str) -> AsyncIterator[Program]:
+async def frontend(
+    engine: FakeEngine, *options: str, program: tuple[str, ...] = ("-m", "pagewire.frontend.main")
+) -> AsyncIterator[Program]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = (sys.executable, "-m", "pagewire.frontend.main", "--engine", engine.address, "--port", str(port))
+    command = (sys.executable, *program, "--engine", engine.address, "--port", str(port))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PAGEWIRE_")}
     process = await asyncio.create_subprocess_exec(*command, *options, stderr=asyncio.subprocess.PIPE, env=environment)
     try:
@@ -95,6 +97,26 @@ async def test_what_does_not_finish_in_time_is_cut_off(engine: FakeEngine) -> No
             program.process.send_signal(signal.SIGTERM)
             assert (await answer).status == 503
             assert await program.end() == 0
+
+
+async def test_a_grammar_that_is_still_being_checked_does_not_keep_it_from_ending(engine: FakeEngine) -> None:
+    endless = (
+        "import sys, time; from pagewire.frontend import main; from pagewire.frontend.grammars import checker;"
+        "checker.grammar_source = lambda *_: print('checking', file=sys.stderr, flush=True) or time.sleep(600);"
+        "sys.exit(main.main())"
+    )
+    async with (
+        engine.serving(),
+        frontend(engine, "--shutdown-timeout", "0.1", program=("-c", endless)) as program,
+        aiohttp.ClientSession(timeout=TIMEOUT) as http,
+    ):
+        await program.read_until("listening", "is ready")
+        body = {"prompt": "x", "structured_outputs": {"regex": "a"}}
+        answer = asyncio.create_task(http.post(f"{program.url}/v1/completions", json=body))
+        await program.read_until("checking")
+        program.process.send_signal(signal.SIGTERM)
+        assert await program.end() == 0
+        await asyncio.wait([answer])
 
 
 async def test_keys_are_read_again_on_sighup(engine: FakeEngine, tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """Regular expressions, choices, grammars and tags: what becomes a source, and what is refused where."""
 
 import json
+import threading
 import time
 from typing import Any
 
 import pytest
 from llguidance import LLMatcher
 
-from pagewire.frontend.grammars.checker import Asked, GrammarChecker
+from pagewire.frontend.grammars.checker import Asked, BusyError, GrammarChecker
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.repeats import expansion
 from pagewire.frontend.grammars.sources import Kind, grammar_source
@@ -174,8 +175,22 @@ async def test_what_is_nested_too_deeply_is_refused() -> None:
         await GrammarChecker().source(Asked("json_schema", nested, "x"))
 
 
-async def test_checking_has_a_time_limit() -> None:
-    checker = GrammarChecker(max_seconds=0.0)
-    with pytest.raises(GrammarError, match="longer than"):
-        await checker.source(Asked("choice", [f"option {i}" for i in range(5000)], "x"))
+async def test_a_slow_check_is_given_up_and_those_behind_it_are_not_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def slow(kind: Kind, value: Any) -> str:
+        go_on.wait(20)
+        return grammar_source(kind, value)
+
+    monkeypatch.setattr("pagewire.frontend.grammars.checker.grammar_source", slow)
+    checker = GrammarChecker(max_seconds=0.2)
+    for pattern in ("a", "b"):
+        with pytest.raises(GrammarError, match="longer than"):
+            await checker.source(Asked("regex", pattern, "x"))
+    with pytest.raises(BusyError):
+        await checker.source(Asked("regex", "c", "x"))
+    assert checker.running
+    go_on.set()
+    for pattern in ("a", "b", "c"):
+        assert await checker.source(Asked("regex", pattern, "x")) == grammar_source("regex", pattern)
     checker.close()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pagewire.frontend.grammars.checker import Asked, BusyError
 from tests.fake_engine import FakeEngine, sampling_of
 from tests.frontend.running import Server, chat_body
 
@@ -91,3 +92,15 @@ async def test_completions_take_constraints_too(server: Server, engine: FakeEngi
     body = {"model": "toy", "prompt": "Hi", "structured_outputs": {"choice": ["a", "b"]}}
     assert (await server.post("/v1/completions", body))[0] == 200
     assert sampling_of(engine).grammar
+
+
+async def test_a_grammar_that_nobody_had_the_time_to_check_may_be_sent_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(asked: Asked) -> str:
+        raise BusyError
+
+    monkeypatch.setattr(server.frontend.grammars, "source", busy)
+    body = chat_body("Hi", structured_outputs={"regex": "a"})
+    async with server.http.post(f"{server.url}/v1/chat/completions", json=body) as response:
+        assert (response.status, response.headers["Retry-After"]) == (503, "5")
