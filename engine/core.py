@@ -102,6 +102,11 @@ class EngineCore:
             self._counters["aborts"] += 1
             self._forget(sequence)
 
+    def end(self, key: Key) -> Delta | None:
+        """End a request as if its text ended here; None for an unknown one."""
+        sequence = self._sequences.get(key)
+        return self._finish(sequence, Delta(key[1]), Finish("stop", sequence.usage()))[1] if sequence else None
+
     def abort_all(self, identity: bytes) -> int:
         """Drop every request of one frontend; returns how many there were."""
         keys = [sequence.key for sequence in self._sequences.values() if sequence.key[0] == identity]

@@ -12,6 +12,7 @@ from pagewire.protocol.messages import (
     Abort,
     Closing,
     Delta,
+    End,
     Generate,
     Hello,
     Limits,
@@ -107,6 +108,10 @@ class EngineLoop:
             case Abort(rids):
                 for rid in rids:
                     self._core.abort((identity, rid))
+            case End(rids):
+                for rid in rids:
+                    if delta := self._core.end((identity, rid)):
+                        self._reply(identity, delta)
             case Ping(seq):
                 self._server.send(identity, Pong(seq, self._core.load()))
             case Hello():

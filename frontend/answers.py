@@ -38,6 +38,11 @@ class AnswerParser:
         """How many calls the answer holds so far."""
         return self._tools.num_calls if self._tools else 0
 
+    @property
+    def num_complete_calls(self) -> int:
+        """How many of them have been read to their end."""
+        return self._tools.num_complete_calls if self._tools else 0
+
     def _answer(self, text: str) -> list[Event]:
         if self._tools is not None:
             return self._tools.feed(text) if text else []

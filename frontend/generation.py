@@ -5,7 +5,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from pagewire.protocol.messages import Delta, Error
+from msgspec import structs
+
+from pagewire.protocol.messages import Delta, Error, Finish
+
+# Told every delta of one sequence, in order; True when the answer needs no more than those.
+IsComplete = Callable[[Delta], bool]
 
 
 class EngineError(Exception):
@@ -25,10 +30,24 @@ class Generation:
     larger pieces. The last delta carries ``finish``.
     """
 
-    def __init__(self, rid: int, abort: Callable[[int], None]):
-        """``abort`` tells the engine to drop ``rid``; called at most once, and only while the request is open."""
+    def __init__(
+        self,
+        rid: int,
+        abort: Callable[[int], None],
+        end: Callable[[int], None] = lambda rid: None,
+        is_complete: IsComplete | None = None,
+    ):
+        """``abort`` tells the engine to drop ``rid``; called at most once, and only while the request is open.
+
+        When the answer ``is_complete``, ``end`` asks the engine to finish it, and what it generates until it does is
+        left out.
+        """
         self.rid = rid
         self._abort = abort
+        self._end = end
+        self._is_complete = is_complete
+        self._complete = False
+        self._num_tokens = 0
         self._pending: list[Delta] = []
         self._error: Error | None = None
         self._accepted = False
@@ -68,9 +87,9 @@ class Generation:
     async def __anext__(self) -> Delta:
         """Wait for the next delta; raises EngineError on failure and ends after the finishing delta."""
         while True:
-            if self._pending:
-                merged = merge(self._pending)
-                self._pending = []
+            taken, self._pending = self._pending, []
+            if wanted := self._wanted(taken):
+                merged = merge(wanted)
                 self._drained = merged.finish is not None
                 return merged
             if self._error:
@@ -94,6 +113,23 @@ class Generation:
         if not self._finished:
             self._finished = True
             self._abort(self.rid)
+
+    def _wanted(self, deltas: list[Delta]) -> list[Delta]:
+        """Those up to the one that makes the answer complete, and the finish."""
+        if self._is_complete is None:
+            return deltas
+        wanted: list[Delta] = []
+        for delta in deltas:
+            if not self._complete:
+                wanted.append(delta)
+                self._num_tokens += len(delta.ids)
+                self._complete = self._is_complete(delta)
+                if self._complete and not self._finished:
+                    self._end(self.rid)
+            elif delta.finish:
+                usage = structs.replace(delta.finish.usage, completion=self._num_tokens)
+                wanted.append(Delta(self.rid, finish=Finish("stop", usage)))
+        return wanted
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -10,12 +10,13 @@ from enum import Enum
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from pagewire.frontend.generation import EngineError, Generation
+from pagewire.frontend.generation import EngineError, Generation, IsComplete
 from pagewire.protocol.codec import DecodeError, decode_to_frontend, encode
 from pagewire.protocol.messages import (
     VERSION,
     Abort,
     Closing,
+    End,
     Error,
     ErrorCode,
     Generate,
@@ -116,14 +117,21 @@ class EngineLink:
         self._socket.close(linger=100)
 
     def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, priority: int = 0, salt: str = "", embed: bool = False
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        salt: str = "",
+        embed: bool = False,
+        is_complete: IsComplete | None = None,
     ) -> Generation:
         """Send one request; raises EngineError if the engine is not ready."""
         if self.state is not LinkState.READY:
             raise EngineError(_not_ready_error(self.state))
         rid = self._next_rid
         self._next_rid += 1
-        generation = Generation(rid, self._abort)
+        generation = Generation(rid, self._abort, self._end, is_complete)
         if not self._send(Generate(rid, tuple(prompt), sampling, priority, salt, embed)):
             # The connection is gone; the monitor will say so in a moment.
             raise EngineError(_not_ready_error(LinkState.LOST))
@@ -133,6 +141,10 @@ class EngineLink:
     def _abort(self, rid: int) -> None:
         if self._open.pop(rid, None):
             self._send(Abort(rids=(rid,)))
+
+    def _end(self, rid: int) -> None:
+        if rid in self._open:
+            self._send(End(rids=(rid,)))
 
     def _send(self, message: ToEngine) -> bool:
         """Send without waiting; False when no connection can take it."""

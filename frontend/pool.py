@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from pagewire.frontend.generation import EngineError, Generation
+from pagewire.frontend.generation import EngineError, Generation, IsComplete
 from pagewire.frontend.link import EngineLink, LinkState
 from pagewire.protocol.messages import Error, Limits, Load, Model, Ready, Sampling
 
@@ -61,10 +61,12 @@ class EnginePool:
         priority: int = 0,
         salt: str = "",
         embed: bool = False,
+        is_complete: IsComplete | None = None,
     ) -> Generation:
         """Send one sequence to the least busy engine with the target's model; raises EngineError if none is ready.
 
-        With ``embed`` the answer is one delta with the prompt's embedding.
+        With ``embed`` the answer is one delta with the prompt's embedding. ``is_complete`` is told each delta and says
+        when nothing more is wanted.
         """
         serving = [
             link
@@ -75,7 +77,7 @@ class EnginePool:
             reason = self.not_ready() or f"no engine serves {target.model.name}"
             raise EngineError(Error("draining", f"No engine is ready: {reason}.", retryable=True))
         link = min(serving, key=lambda candidate: candidate.num_open)
-        return link.generate(prompt, sampling, priority=priority, salt=salt, embed=embed)
+        return link.generate(prompt, sampling, priority=priority, salt=salt, embed=embed, is_complete=is_complete)
 
 
 def _describe(ready: Ready) -> EngineModel:

@@ -210,6 +210,15 @@ class Abort(Struct, tag=True, array_like=True, gc=False, frozen=True):
     rids: tuple[int, ...]
 
 
+class End(Struct, tag=True, array_like=True, gc=False, frozen=True):
+    """End these requests now, as if their texts ended here: each gets its finish, with reason ``stop`` and its usage.
+
+    Unknown ones are ignored: they have finished by themselves.
+    """
+
+    rids: tuple[int, ...]
+
+
 class Ping(Struct, tag=True, array_like=True, gc=False, frozen=True):
     """Are you alive? Answered by the engine's own loop, so that a hung loop is noticed."""
 
@@ -250,5 +259,5 @@ class Closing(Struct, tag=True, array_like=True, frozen=True):
     message: str
 
 
-ToEngine = Hello | Generate | Abort | Ping
+ToEngine = Hello | Generate | Abort | End | Ping
 ToFrontend = Ready | Output | Pong | Closing

@@ -16,6 +16,7 @@ from pagewire.protocol.messages import (
     Abort,
     Closing,
     Delta,
+    End,
     Error,
     Finish,
     Generate,
@@ -113,6 +114,7 @@ class FakeEngine:
     load: Load = field(default_factory=Load)
     received: list[Generate] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
+    performances: dict[tuple[bytes, int], "Performance"] = field(default_factory=dict)
     running: dict[tuple[bytes, int], asyncio.Task[None]] = field(default_factory=dict)
 
     @asynccontextmanager
@@ -152,6 +154,11 @@ class FakeEngine:
                     for rid in rids:
                         if task := self.running.pop((identity, rid), None):
                             task.cancel()
+                case End(rids):
+                    for rid in rids:
+                        if task := self.running.pop((identity, rid), None):
+                            task.cancel()
+                            await self._send_delta(identity, self.performances[identity, rid].end_early())
                 case Generate() as request:
                     self.received.append(request)
                     self.running[identity, request.rid] = asyncio.create_task(self._play(identity, request))
@@ -161,7 +168,7 @@ class FakeEngine:
             finish = Finish("stop", Usage(len(request.prompt), 0))
             await self._send_delta(identity, Delta(request.rid, finish=finish, embedding=self.embedding))
             return
-        performance = Performance(request, self.cached)
+        performance = self.performances[identity, request.rid] = Performance(request, self.cached)
         steps = list(self.script(request))
         if not isinstance(steps[0], Refuse):
             await self._send_delta(identity, Delta(request.rid))
@@ -207,6 +214,10 @@ class Performance:
                 yield self._end("stop", matched=matched)
             case Refuse(error):
                 yield self._end("error", error=error)
+
+    def end_early(self) -> Delta:
+        """The end that the frontend asked for."""
+        return self._end("stop")
 
     def _say(self, text: str) -> Iterator[Delta]:
         limit = self._request.sampling.max_tokens

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from pagewire.frontend.generation import EngineError, Generation
+from pagewire.frontend.generation import EngineError, Generation, IsComplete
 from pagewire.frontend.openai.errors import from_engine
 from pagewire.frontend.pool import EngineModel, EnginePool
 from pagewire.protocol.messages import Delta, Finish, Logprob, Sampling
@@ -19,6 +19,7 @@ class Job:
     sampling: Sampling
     priority: int = 0
     salt: str = ""
+    is_complete: IsComplete | None = None  # when nothing more of it is wanted
 
 
 @dataclass(slots=True)
@@ -114,7 +115,14 @@ async def started(pool: EnginePool, target: EngineModel, jobs: Sequence[Job]) ->
         generations = []
         try:
             for job in jobs:
-                generation = pool.generate(target, job.prompt, job.sampling, priority=job.priority, salt=job.salt)
+                generation = pool.generate(
+                    target,
+                    job.prompt,
+                    job.sampling,
+                    priority=job.priority,
+                    salt=job.salt,
+                    is_complete=job.is_complete,
+                )
                 generations.append(await stack.enter_async_context(generation))
             for generation in generations:
                 await generation.accepted()

@@ -7,6 +7,7 @@ import msgspec
 
 from pagewire.frontend.answers import AnswerParser
 from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.generation import IsComplete
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.json_schema import enforceable_schema
 from pagewire.frontend.openai.conversation import Conversation
@@ -19,7 +20,7 @@ from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import ToolFormat, enforceable
 from pagewire.frontend.tools.grammar import call_grammar, text_with_calls
 from pagewire.frontend.tools.parser import ToolParser
-from pagewire.protocol.messages import Sampling
+from pagewire.protocol.messages import Delta, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,18 @@ class Parsing:
             ReasoningParser(self.tags, self.tokenizer, opened=self.opened) if self.tags else None,
             ToolParser(self.tool_format, self.use.names, self.use.max_calls) if self.tool_format and self.use else None,
         )
+
+    def new_ending(self) -> IsComplete | None:
+        """What tells when one answer holds all the calls it may; None without a limit, or if a grammar keeps it."""
+        if self.use is None or self.use.mode != "auto" or self.use.max_calls is None:
+            return None
+        parser, max_calls = self.new_parser(), self.use.max_calls
+
+        def is_complete(delta: Delta) -> bool:
+            parser.feed(delta.text, delta.ids)
+            return parser.num_complete_calls >= max_calls
+
+        return is_complete
 
     def bind(self, sampling: Sampling) -> Sampling:
         """Show the parsers the special tokens that they look for, and enforce the calls that the client insists on.

@@ -71,13 +71,20 @@ def plan_turn(
 ) -> Turn:
     """Decide what to look for in the answer, and make the one job."""
     parsing = parsing_of(served, use, conversation, prompt.text)
-    if parsing is None:
-        parser = AnswerParser(None, None)
-    else:
-        parser = parsing.new_parser()
-        sampling = parsing.bind(sampling)
     job = Prompt(prompt.ids, prompt.max_tokens)
-    return Turn(plan_work(http, served, fields, sampling, [job], lambda: parser.reasoning_tokens), parser)
+    if parsing is None:
+        return Turn(plan_work(http, served, fields, sampling, [job], lambda: 0), AnswerParser(None, None))
+    parser = parsing.new_parser()
+    work = plan_work(
+        http,
+        served,
+        fields,
+        parsing.bind(sampling),
+        [job],
+        lambda: parser.reasoning_tokens,
+        new_ending=parsing.new_ending,
+    )
+    return Turn(work, parser)
 
 
 class TurnWriter(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.generation import IsComplete
 from pagewire.frontend.openai.choices import Job
 from pagewire.frontend.openai.http import ARRIVED
 from pagewire.frontend.openai.params import for_choices
@@ -56,14 +57,15 @@ def plan_work(
     reasoning_tokens: Callable[[], int] | None = None,
     *,
     per_prompt: int | None = None,
+    new_ending: Callable[[], IsComplete | None] = lambda: None,
 ) -> Work:
     """Make ``per_prompt`` jobs (default ``n``) for each prompt, which differ in their seeds only.
 
-    ``reasoning_tokens`` is for the usage.
+    ``reasoning_tokens`` is for the usage; ``new_ending`` makes what tells when a job's answer is complete.
     """
     per_prompt = per_prompt or fields.n
     jobs = [
-        Job(prompt.ids, sampling, fields.priority, fields.cache_salt)
+        Job(prompt.ids, sampling, fields.priority, fields.cache_salt, new_ending())
         for prompt in prompts
         for sampling in for_choices(base, prompt.max_tokens, fields.seed, per_prompt)
     ]

@@ -27,6 +27,7 @@ class Outlet:
         self._any_text = False
         self._in_call = False
         self.num_calls = 0
+        self.num_complete_calls = 0
 
     def text(self, text: str) -> None:
         """Add text of the answer."""
@@ -59,6 +60,7 @@ class Outlet:
         """The call is complete; what follows is text again."""
         self._flush()
         self._in_call = False
+        self.num_complete_calls += 1
 
     def hold(self, text: str) -> None:
         """Keep text back."""

@@ -36,3 +36,8 @@ class ToolParser:
     def num_calls(self) -> int:
         """How many calls there were so far, those left out included."""
         return self._out.num_calls
+
+    @property
+    def num_complete_calls(self) -> int:
+        """How many of them have been read to their end."""
+        return self._out.num_complete_calls

@@ -296,6 +296,18 @@ def test_an_abort_at_any_time_frees_everything_and_disturbs_no_other(
     assert small_driver.core.load().aborts == 3
 
 
+def test_a_request_ends_when_told_with_what_it_has_counted(driver: Driver) -> None:
+    ended, other = driver.submit(PROMPTS[1], GREEDY), driver.submit(PROMPTS[2], GREEDY)
+    driver.run(until=lambda: len(driver.answers[ended].ids) == 3)
+    delta = driver.core.end((FRONTEND, ended))
+    assert delta is not None
+    assert delta.finish is not None
+    assert (delta.finish.reason, delta.finish.usage.completion) == ("stop", 3)
+    assert driver.core.end((FRONTEND, ended)) is None
+    driver.run()
+    assert (len(driver.answers[ended].ids), len(driver.answers[other].ids)) == (3, GREEDY.max_tokens)
+
+
 def test_an_abort_of_the_last_request_leaves_nothing_to_do(driver: Driver) -> None:
     rid = driver.submit(PROMPTS[0], GREEDY)
     driver.step()

@@ -21,6 +21,7 @@ from pagewire.protocol.messages import (
     Abort,
     Closing,
     Delta,
+    End,
     Error,
     Finish,
     Generate,
@@ -74,6 +75,11 @@ class FakeCore:
 
     def abort(self, key: Key) -> None:
         self.running.pop(key, None)
+
+    def end(self, key: Key) -> Delta | None:
+        if not self.running.pop(key, None):
+            return None
+        return Delta(key[1], finish=Finish("stop", Usage(1, self.sent[key])))
 
     def abort_all(self, identity: bytes) -> int:
         keys = [key for key in self.running if key[0] == identity]
@@ -257,6 +263,15 @@ def test_an_abort_stops_a_request_and_nothing_is_answered(peer: Peer, stage: Sta
     peer.send(Ping(5))
     assert peer.hear_of(Pong).seq == 5
     assert not stage.core.has_work
+
+
+def test_an_end_is_answered_with_the_finish(peer: Peer) -> None:
+    peer.send(Generate(1, (1,), Sampling(max_tokens=FAR)))
+    peer.hear_of(Output)
+    peer.send(End((1, 77)))
+    finish = peer.hear_to_the_end(1)[-1].finish
+    assert finish is not None
+    assert finish.reason == "stop"
 
 
 def test_a_ping_is_answered_while_requests_run(peer: Peer) -> None:

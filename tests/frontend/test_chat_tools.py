@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fake_engine import FakeEngine, Say, Stop, sampling_of, say, toy_model
+from tests.fake_engine import FakeEngine, Say, Silence, Stop, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer
 from tests.toy_tokenizer import CHATML, IM_START
 
@@ -141,6 +141,26 @@ async def test_one_call_only_if_calls_must_not_be_parallel(server: Server, engin
     engine.script = say(f"{ROME}{NOW}")
     _, answer = await server.chat(tools=TOOLS, parallel_tool_calls=False)
     assert len(answer["choices"][0]["message"]["tool_calls"]) == 1
+
+
+async def test_nothing_is_generated_after_the_one_call_that_is_allowed(server: Server, engine: FakeEngine) -> None:
+    engine.script = lambda request: [Say(f"So. {ROME}{NOW}"), Silence()]
+    engine.cached = 3
+    fields: dict[str, Any] = {"tools": TOOLS, "parallel_tool_calls": False, "n": 2}
+    _, answer = await server.chat(**fields)
+    stream = await server.stream_chat(**fields, stream_options={"include_usage": True})
+
+    for choice in answer["choices"]:
+        message = joined([part["delta"] for part in stream.of(choice["index"])])
+        assert choice["finish_reason"] == stream.of(choice["index"])[-1]["finish_reason"] == "tool_calls"
+        assert without_ids(choice["message"])["tool_calls"] == without_ids(message)["tool_calls"]
+        assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather"]
+        assert choice["message"]["content"] == message["content"] == "So."
+    generated = len("So. ") + ROME.index("\n</tool_call>")
+    for usage in (answer["usage"], stream.chunks[-1]["usage"]):
+        assert usage["completion_tokens"] == 2 * generated
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 3
+    assert not engine.running
 
 
 async def test_openais_client_sees_the_same_calls_plain_and_streamed(server: Server, engine: FakeEngine) -> None:

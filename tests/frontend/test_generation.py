@@ -76,3 +76,16 @@ def test_merging_keeps_logprobs_of_every_token() -> None:
     entries = [Logprob(token, -0.5, "x", b"x", 1, token) for token in (0, 1)]
     merged = merge([Delta(7, "x", (0,), (entries[0],)), Delta(7, "x", (1,), (entries[1],))])
     assert merged.logprobs == tuple(entries)
+
+
+async def test_a_complete_answer_is_ended_and_what_comes_after_it_is_left_out() -> None:
+    ended: list[int] = []
+    generation = Generation(7, ended.append, ended.append, lambda delta: "b" in delta.text)
+    for token, text in enumerate("abc"):
+        generation.push(Delta(7, text, (token,)))
+    assert (await anext(generation)).text == "ab"
+    assert ended == [7]
+    generation.push(Delta(7, "d", (3,)))
+    generation.push(Delta(7, "e", (4,), finish=Finish("length", Usage(prompt=1, completion=5, cached=1))))
+    assert await collect(generation) == [Delta(7, finish=Finish("stop", Usage(prompt=1, completion=2, cached=1)))]
+    assert ended == [7]

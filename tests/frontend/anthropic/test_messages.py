@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pagewire.protocol.messages import Error
-from tests.fake_engine import FakeEngine, Refuse, Say, Stop, Wait, sampling_of, say, toy_model
+from tests.fake_engine import FakeEngine, Refuse, Say, Silence, Stop, Wait, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer, strict_json
 from tests.frontend.test_chat import prompt_text
 from tests.toy_tokenizer import CHATML
@@ -208,6 +208,19 @@ async def test_sampling_fields_reach_the_engine(server: Server, engine: FakeEngi
 async def test_a_format_binds_the_answer(server: Server, engine: FakeEngine) -> None:
     await created(server, output_config={"format": {"type": "json_schema", "schema": {"type": "object"}}})
     assert sampling_of(engine).grammar
+
+
+async def test_a_message_ends_with_its_one_call_if_tools_must_not_be_used_in_parallel(
+    engine: FakeEngine, start_server: StartServer
+) -> None:
+    engine.model = toy_model(chat_templates={"default": THINKING})
+    engine.script = lambda request: [Say(f"{CALL}{CALL}"), Silence()]
+    server = await start_server()
+    fields: dict[str, Any] = {"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+    answer = await created(server, **fields)
+    assert without_ids(accumulated(await stream(server, **fields))) == without_ids(answer)
+    assert ([block["type"] for block in answer["content"]], answer["stop_reason"]) == (["tool_use"], "tool_use")
+    assert answer["usage"]["output_tokens"] <= len(CALL)
 
 
 async def test_any_and_tool_force_a_call(engine: FakeEngine, start_server: StartServer) -> None:

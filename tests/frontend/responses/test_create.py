@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pagewire.protocol.messages import Error
-from tests.fake_engine import FakeEngine, Refuse, Say, Stop, Wait, sampling_of, say, toy_model
+from tests.fake_engine import FakeEngine, Refuse, Say, Silence, Stop, Wait, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer, strict_json
 from tests.frontend.test_chat import prompt_text
 from tests.toy_tokenizer import CHATML
@@ -180,6 +180,20 @@ async def test_calls_and_reasoning_are_items_of_their_own(engine: FakeEngine, st
     assert (call["type"], call["name"], call["arguments"]) == ("function_call", "add", '{"a": 1, "b": 2}')
     assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
     assert answer["tools"] == [TOOL]
+
+
+async def test_a_response_ends_with_its_one_call_if_calls_must_not_be_parallel(
+    engine: FakeEngine, start_server: StartServer
+) -> None:
+    engine.model = toy_model(chat_templates={"default": THINKING})
+    engine.script = lambda request: [Say(f"{CALL}{CALL}"), Silence()]
+    server = await start_server()
+    fields: dict[str, Any] = {"tools": [TOOL], "parallel_tool_calls": False, "seed": 1, "store": False}
+    answer = await created(server, **fields)
+    events = await stream(server, **fields)
+    assert without_ids(events[-1]["response"]) == without_ids(answer)
+    assert ([item["type"] for item in answer["output"]], answer["status"]) == (["function_call"], "completed")
+    assert answer["usage"]["output_tokens"] <= len(CALL)
 
 
 async def test_a_call_and_its_result_go_back_into_the_prompt(engine: FakeEngine, start_server: StartServer) -> None:
