@@ -24,7 +24,7 @@ from pagewire.frontend.responses.items import Item, messages_of, read_input
 from pagewire.frontend.responses.schema import RULES, ResponsesRequest
 from pagewire.frontend.responses.stored import RESPONSES
 from pagewire.frontend.responses.tools import TOOL_FIELDS, response_tools
-from pagewire.frontend.responses.truncation import longest_fitting, shortenings
+from pagewire.frontend.responses.truncation import Shortenings, longest_fitting
 from pagewire.frontend.responses.writer import ResponseWriter
 from pagewire.frontend.state import FRONTEND, Frontend
 from pagewire.protocol.messages import Sampling
@@ -145,7 +145,7 @@ async def _prompt(
         )
         return conversation, prompt
 
-    versions: list[list[Message]] = shortenings(messages) if request.truncation == "auto" else [messages]
+    versions: Sequence[list[Message]] = Shortenings(messages) if request.truncation == "auto" else [messages]
     try:
         return await longest_fitting(versions, attempt)
     except ApiError as error:
