@@ -11,7 +11,7 @@ from aiohttp.typedefs import Middleware
 
 from pagewire.frontend.auth import Key
 from pagewire.frontend.cors import add_cors_headers, preflight
-from pagewire.frontend.openai.errors import ApiError, from_http_status, internal
+from pagewire.frontend.openai.errors import ApiError, from_http_status, internal, invalid
 from pagewire.frontend.openai.http import ARRIVED, EXTRA_HEADERS, REQUEST_ID, SUMMARY
 from pagewire.frontend.state import FRONTEND
 from pagewire.protocol.logs import current_request_id
@@ -62,6 +62,9 @@ def error_of(fault: Exception, request: web.Request) -> ApiError:
         case web.HTTPException() if fault.status >= 400:
             headers = {"Allow": fault.headers["Allow"]} if "Allow" in fault.headers else {}
             return from_http_status(fault.status, request.method, request.path, headers)
+        case web.RequestPayloadError():
+            # A coding that the body does not keep to, or less of it than was announced.
+            return invalid("The request body cannot be read: it is not as its headers say.", code=None)
         case web.HTTPException() | ConnectionError():
             # No error, or a client that has gone; aiohttp closes what is left of the connection.
             raise fault

@@ -1,6 +1,5 @@
 """A message as it grows: Anthropic's events, and the message itself."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from pagewire.frontend.anthropic.errors import error_body
 from pagewire.frontend.openai.errors import ApiError
 from pagewire.frontend.openai.sse import typed_event
 from pagewire.frontend.openai.turn import Turn
+from pagewire.frontend.surrogates import read_json
 from pagewire.frontend.tools.events import CallArguments, CallStart, Event, Reasoning, Text
 from pagewire.protocol.messages import Finish, Logprob
 
@@ -134,7 +134,7 @@ class MessageWriter:
 def _input(arguments: str) -> Json:
     """The input of a call; one that was cut is no JSON, and ``stop_reason`` says so."""
     try:
-        value = json.loads(arguments)
-    except ValueError:
+        value = read_json(arguments)
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -31,12 +31,22 @@ async def encode_prompt(
     limit = served.limits.max_model_len
     if not any_length and served.tokenizer.certainly_exceeds(text, limit):
         raise too_long(limit, f"your {part} resulted in more than {limit} tokens", part, param)
+    check_text(text, param)
     begun = time.perf_counter()
     ids = tuple(await served.tokenizer.encode_async(text, add_special_tokens))
     metrics.tokenize_seconds.observe(time.perf_counter() - begun)
     if not ids:
         raise invalid(f"Invalid value for '{param}': expected at least one token, got an empty prompt.", param)
     return ids
+
+
+def check_text(text: str, param: str) -> None:
+    """Raise ApiError for half a character, which a template may have made: no tokenizer takes it."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        message = f"Invalid value for '{param}': its prompt has a character that is none (an unpaired surrogate)."
+        raise invalid(message, param) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from aiohttp import web
 from pagewire.frontend.openai.conversation import conversation_of, render
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.http import read_request
+from pagewire.frontend.openai.prompts import check_text
 from pagewire.frontend.openai.schema import DetokenizeRequest, TokenizeRequest
 from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.openai.token_limits import check_token_ids
@@ -24,6 +25,7 @@ async def tokenize(http: web.Request) -> web.Response:
         use = tool_use(request.tools, request.tool_choice)
         conversation = conversation_of(request.messages, request, frontend.config, use.shown if use else None)
         text = await render(conversation, served, frontend.metrics)
+        check_text(text, "messages")
         special = bool(special)
     else:
         text = request.prompt or ""

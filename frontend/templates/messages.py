@@ -1,9 +1,9 @@
 """What a template gets to see of a conversation: plain data in the shape that templates are written for."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from pagewire.frontend.surrogates import read_json
 from pagewire.frontend.templates.errors import TemplateError
 
 ContentFormat = Literal["string", "openai"]
@@ -81,7 +81,8 @@ def _prepare_message(message: Any, where: str, content_format: ContentFormat, ke
         elif value is not None and not (key == "tool_calls" and not value):
             # Templates test for presence: a key without a value must be as good as absent.
             prepared[key] = _prepare_tool_calls(plain(value)) if key == "tool_calls" else plain(value)
-    if "tool_calls" in prepared and "content" not in prepared:
+    if "content" not in prepared and ("tool_calls" in prepared or prepared["role"] == "assistant"):
+        # An answer may have been nothing but calls, or cut off while the model was thinking.
         prepared["content"] = _prepare_content(None, f"{where}.content", content_format, keep_strings)
     return _name_reasoning(prepared)
 
@@ -130,7 +131,7 @@ def _parse_arguments(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        parsed = json.loads(arguments) if arguments.strip() else {}
+        parsed = read_json(arguments) if arguments.strip() else {}
     except ValueError:
         # A model's broken call in the history must not end the conversation.
         return arguments

@@ -51,7 +51,11 @@ def read_template(value: str, named: Mapping[str, str], *, offline: bool = False
     if value.lower().startswith(("http://", "https://")):
         return _fetch(value, offline=offline or _offline_by_environment())
     if _is_file(value):
-        return TemplateText(_decode(Path(value).read_bytes(), f"file {value}"), f"file {value}")
+        try:
+            data = Path(value).read_bytes()
+        except OSError as error:
+            raise TemplateError(f"chat template from file {value} cannot be read: {error.strerror}", None) from error
+        return TemplateText(_decode(data, f"file {value}"), f"file {value}")
     if not any(character in value for character in "{}\n"):
         raise TemplateError(
             f"chat template {value!r} looks like a file path, but there is no such file; "

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pagewire.frontend.surrogates import read_json
 from pagewire.frontend.template import content_text
 from pagewire.frontend.tools.hermes import CLOSE, OPEN
 
@@ -75,7 +76,7 @@ def _call(call: Any) -> Any:
     if isinstance(arguments, str):
         # A broken call in the history stays as it was written.
         with suppress(ValueError):
-            arguments = json.loads(arguments)
+            arguments = read_json(arguments)
     return {"name": function.get("name"), "arguments": {} if arguments is None else arguments}
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+from pagewire.frontend.surrogates import without_surrogates
 from pagewire.frontend.tools.reading import NotACall, Reader, Sink
 
 _ESCAPE_LENGTHS = {"u": 6}
@@ -48,7 +49,7 @@ def pass_string(sink: Sink) -> Reader[None]:
         if not high and len(unit) == 1 and ord(unit) in _HIGH_SURROGATES:
             high = unit
         else:
-            sink(_without_surrogates(high + unit))
+            sink(without_surrogates(high + unit))
             high = ""
 
 
@@ -70,7 +71,7 @@ def read_string(sink: Sink, char: str) -> Reader[str]:
         text: str = json.loads("".join(raw), strict=False)
     except ValueError:
         return ""
-    return _without_surrogates(text)
+    return without_surrogates(text)
 
 
 def _escape() -> Reader[str]:
@@ -83,8 +84,3 @@ def _escape() -> Reader[str]:
     except ValueError:
         return sequence
     return text
-
-
-def _without_surrogates(text: str) -> str:
-    """Join pairs of surrogates to characters; a lone one, which UTF-8 cannot carry, becomes U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -124,6 +124,21 @@ async def test_what_is_not_http_gets_an_error_object_too(server: Server, request
     check_error(strict_json(body))
 
 
+async def test_a_body_that_is_not_coded_as_it_says_is_a_400(server: Server) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    async with server.http.post(f"{server.url}/v1/chat/completions", data=b"no gzip", headers=headers) as response:
+        assert response.status == 400
+        assert "cannot be read" in (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize", "/v1/messages/count_tokens"])
+async def test_half_a_character_that_a_template_makes_is_a_400(start_server: StartServer, path: str) -> None:
+    server = await start_server(chat_template="{{ '\\ud800' }}x")
+    status, answer = await server.post(path, {"model": "toy", "messages": [{"role": "user", "content": "Hi"}]})
+    assert status == 400
+    assert "surrogate" in answer["error"]["message"]
+
+
 async def test_ignored_fields_are_named_in_a_header(server: Server, start_server: StartServer) -> None:
     body = {"prompt": "x", "user": "me", "unheard_of": 1}
     for stream in (False, True):

@@ -31,6 +31,12 @@ def test_an_assistant_that_only_calls_tools_has_empty_content(content: dict[str,
     assert message["content"] == ""
 
 
+@pytest.mark.parametrize("thought", [{}, {"reasoning_content": "Hm"}])
+def test_an_assistant_that_said_nothing_has_empty_content(thought: dict[str, Any]) -> None:
+    [message] = prepare({"role": "assistant", **thought})
+    assert message["content"] == ""
+
+
 @pytest.mark.parametrize("empty", [[], None])
 def test_an_empty_list_of_tool_calls_changes_nothing(empty: Any) -> None:
     message = {"role": "assistant", "content": "Hi there"}
@@ -47,6 +53,7 @@ def test_an_empty_list_of_tool_calls_changes_nothing(empty: Any) -> None:
         (None, {}),
         ('{"city": ', '{"city": '),
         ("[1]", "[1]"),
+        (r'{"a\ud800": ["\ud83d\ude00", "\udc00x"]}', {"a\ufffd": ["😀", "\ufffdx"]}),
     ],
 )
 def test_arguments_of_tool_calls_are_objects(arguments: Any, seen: Any) -> None:

@@ -80,6 +80,17 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
         read_template(str(file), {})
 
 
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    file = tmp_path / "template.jinja"
+    file.touch()
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(TemplateError, match="cannot be read: Permission denied"):
+        read_template(str(file), {})
+
+
 def test_a_name_means_a_template_of_the_model_before_a_shipped_one() -> None:
     assert read_template("name:rag", {"rag": "R"}).text == "R"
     assert read_template("name:chatml", {"chatml": "M"}).text == "M"

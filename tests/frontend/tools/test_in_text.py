@@ -47,6 +47,12 @@ def test_calls_that_are_broken_stay_as_they_were_written() -> None:
     )
 
 
+def test_half_a_character_in_arguments_is_replaced() -> None:
+    calls = [{"function": {"name": "f", "arguments": r'{"a": "\ud800"}'}}]
+    told = with_tools_in_text([{"role": "assistant", "tool_calls": calls}], [])
+    assert "\ufffd" in told[0]["content"]
+
+
 def test_the_clients_messages_are_not_touched() -> None:
     before = repr(HISTORY)
     with_tools_in_text(HISTORY, [TOOL])
