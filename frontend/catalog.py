@@ -11,7 +11,7 @@ from pagewire.frontend.openai.defaults import SamplingDefaults, sampling_default
 from pagewire.frontend.openai.errors import model_not_found, unavailable
 from pagewire.frontend.pool import EngineModel, EnginePool
 from pagewire.frontend.reasoning import ReasoningTags, reasoning_tags
-from pagewire.frontend.template import ChatTemplate, TemplateError, load_chat_template
+from pagewire.frontend.template import ChatTemplate, TemplateError, check_template_kwargs, load_chat_template
 from pagewire.frontend.templates.source import TemplateText, read_template
 from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import ToolFormat, tool_format
@@ -52,8 +52,10 @@ class ServedModel:
 def read_supplied_template(config: FrontendConfig) -> TemplateText | None:
     """Read and compile what ``--chat-template`` stands for; a ``name:`` has to wait for the model's own templates.
 
-    Raises TemplateError for a value that leads to no template, or to one with a syntax error.
+    Raises TemplateError for a value that leads to no template, or to one with a syntax error, and for variables that
+    no request may set either.
     """
+    check_template_kwargs(config.default_chat_template_kwargs, "--default-chat-template-kwargs")
     if not config.chat_template or config.chat_template.startswith("name:"):
         return None
     supplied = read_template(config.chat_template, {})

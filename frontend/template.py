@@ -42,6 +42,7 @@ __all__ = [
     "ChatTemplate",
     "ContentFormat",
     "TemplateError",
+    "check_template_kwargs",
     "content_text",
     "load_chat_template",
 ]
@@ -279,9 +280,14 @@ def _compile_variant(
     )
 
 
-def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+def check_template_kwargs(kwargs: Mapping[str, Any], name: str) -> None:
+    """Raise TemplateError if ``kwargs``, which are called ``name``, have a variable that is not for them to set."""
     if reserved := sorted(RESERVED_TEMPLATE_KWARGS & kwargs.keys()):
-        raise TemplateError(f"chat_template_kwargs must not contain {', '.join(reserved)}", "chat_template_kwargs")
+        raise TemplateError(f"{name} must not contain {', '.join(reserved)}", name)
+
+
+def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+    check_template_kwargs(kwargs, "chat_template_kwargs")
     if add_generation_prompt and continue_final_message:
         raise TemplateError(
             "continue_final_message and add_generation_prompt exclude each other: "

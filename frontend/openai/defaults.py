@@ -7,7 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.openai.schema import SamplingFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _apply(defaults: SamplingDefaults, values: Mapping[str, Any], *, strict: bool) -> SamplingDefaults:
     """Take over what is a sampling value; a generation config also holds much else, an override must not."""
+    if strict:
+        _check_ranges(values)
     changes: dict[str, float | int] = {}
     for key, value in values.items():
         name = _RENAMED.get(key, key)
@@ -77,6 +82,16 @@ def _apply(defaults: SamplingDefaults, values: Mapping[str, Any], *, strict: boo
     if changes.get("top_k", 0) < 0:
         changes["top_k"] = 0
     return replace(defaults, **changes)  # type: ignore[arg-type]
+
+
+def _check_ranges(values: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for what a request could not say either."""
+    for key, value in values.items():
+        try:
+            msgspec.convert({_RENAMED.get(key, key): value}, SamplingFields)
+        except msgspec.ValidationError as error:
+            fault = str(error).partition(" - at ")[0]
+            raise ValueError(f"--override-generation-config: wrong value for '{key}': {fault}") from None
 
 
 def _is_number(value: object, *, integer: bool) -> bool:

@@ -183,6 +183,8 @@ async def test_requests_are_logged_with_their_id_and_without_their_text(engine: 
         ("--ssl-certfile", "/no/such/file"),
         ("--ssl-keyfile", "/no/such/file"),
         ("--override-generation-config", '{"temprature": 1}'),
+        ("--override-generation-config", '{"temperature": 5}'),
+        ("--default-chat-template-kwargs", '{"tools": []}'),
     ],
 )
 async def test_wrong_options_are_refused_at_start_in_one_line(engine: FakeEngine, options: tuple[str, ...]) -> None:

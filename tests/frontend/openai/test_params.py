@@ -192,6 +192,8 @@ def test_defaults_can_come_from_a_file(tmp_path: Path) -> None:
         {"override_generation_config": {"temprature": 1}},
         {"override_generation_config": {"temperature": "hot"}},
         {"override_generation_config": {"top_k": 1.5}},
+        {"override_generation_config": {"temperature": 5}},
+        {"override_generation_config": {"max_new_tokens": -1}},
     ],
 )
 def test_wrong_defaults_are_refused(options: dict[str, Any]) -> None:
