@@ -20,9 +20,13 @@ MAX_WIDTH = 10_000
 MAX_INT_BITS = 4096
 
 _PADDING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
+# Fields of the two ways to format. Texts may be long: nothing in them is read twice.
+_PERCENT_FIELD = re.compile(r"[-#0 +]*+(?P<width>\*|\d*+)(?:\.(?P<precision>\*|\d*+))?+[hlL]?+")
+_PARENTHESIS = re.compile(r"[()]")
+_BRACES_FIELD = re.compile(r"\{[^{}:]*+:(?P<spec>[^{}]*+)(?P<nested>\{)?")
 # A width or precision of five digits or more, or one taken from the arguments.
-_WIDE_PERCENT = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\*|\d{5,}|\d*\.(?:\*|\d{5,}))")
-_WIDE_BRACES = re.compile(r"\{[^{}]*:[^{}]*(?:\d{5,}|\{)")
+_WIDE = re.compile(r"\*|\d{5,}")
+_WIDE_DIGITS = re.compile(r"\d{5,}")
 
 
 class LimitError(TemplateError):
@@ -89,8 +93,30 @@ def _check_product(left: Any, right: Any) -> None:
 
 def check_percent_format(text: str) -> None:
     """Refuse a %-format string with a field that is wider than any text."""
-    if _WIDE_PERCENT.search(text):
-        raise LimitError(f"the chat template pads to a width of more than {MAX_WIDTH}")
+    place = text.find("%")
+    while place >= 0:
+        start = _end_of_key(text, place + 1)
+        field = _PERCENT_FIELD.match(text, start)
+        if field and (_WIDE.match(field["width"]) or _WIDE.match(field["precision"] or "")):
+            raise LimitError(f"the chat template pads to a width of more than {MAX_WIDTH}")
+        # What stands there is the conversion, which may be another percent sign.
+        place = text.find("%", (field.end() if field else start) + 1)
+
+
+def _end_of_key(text: str, start: int) -> int:
+    """Where a field goes on after its key, which may hold parentheses; Python refuses one that is not closed."""
+    if not text.startswith("(", start):
+        return start
+    depth = 0
+    for found in _PARENTHESIS.finditer(text, start):
+        depth += 1 if found[0] == "(" else -1
+        if not depth:
+            return found.end()
+    return len(text)
+
+
+def _has_wide_field(text: str) -> bool:
+    return any(field["nested"] or _WIDE_DIGITS.search(field["spec"]) for field in _BRACES_FIELD.finditer(text))
 
 
 def check_method(method: Any, args: Sequence[Any]) -> None:
@@ -103,7 +129,7 @@ def check_method(method: Any, args: Sequence[Any]) -> None:
     name = method.__name__
     if name in _PADDING_METHODS:
         require_width(*args)
-    elif name in ("format", "format_map") and _WIDE_BRACES.search(text):
+    elif name in ("format", "format_map") and _has_wide_field(text):
         raise LimitError(f"the chat template pads to a width of more than {MAX_WIDTH}")
     elif name == "replace" and len(args) >= 2:
         check_replace(text, args[0], args[1])

@@ -1,10 +1,12 @@
 import itertools
+import time
+from contextlib import suppress
 
 import pytest
 
 from pagewire.frontend.template import ChatTemplate, TemplateError
 from pagewire.frontend.templates.environment import build_environment, compile_template, render_template
-from pagewire.frontend.templates.limits import Budget, TimeLimitError
+from pagewire.frontend.templates.limits import Budget, LimitError, TimeLimitError, check_method, check_percent_format
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -19,6 +21,8 @@ HELLO = [{"role": "user", "content": "hello"}]
         "{% set ns = namespace(n=9**99) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
         "{{ '%1000000000d' % 1 }}",
         "{{ '%.*f' % (1000000000, 1.0) }}",
+        "{{ '%((a))1000000000d' % {'(a)': 1} }}",
+        "{{ '%%(%1000000000d' % 1 }}",
         "{{ '%1000000000d' | format(1) }}",
         "{{ '{:1000000000}'.format(1) }}",
         "{{ '{:{}}'.format(1, 1000000000) }}",
@@ -65,3 +69,20 @@ def test_ordinary_formatting_is_not_touched() -> None:
     text = "{{ '%5.1f|%-4s|' % (1.5, 'x') }}{{ '{:>4}|{:.2f}|'.format('a', 2) }}{{ 'a' | center(5) }}{{ 'ab' * 3 }}"
     rendered = ChatTemplate(text, "test").render(HELLO, add_generation_prompt=True)
     assert rendered == "  1.5|x   |   a|2.00|  a  ababab"
+
+
+@pytest.mark.parametrize(
+    "text", ["%(" * 200_000, "{" + ":" * 200_000, "{:" * 200_000, "%" + "0" * 200_000, "%." * 200_000]
+)
+def test_looking_for_widths_takes_time_in_proportion_to_the_text(text: str) -> None:
+    begun = time.process_time()
+    check_percent_format(text)
+    with suppress(LimitError):
+        check_method(text.format, ())
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("text", ["%5d (a)*", "%%12345", "%-5.3f%%", "%(12345)s", "{:>9}", "{12345}", "%ld%5d"])
+def test_ordinary_widths_are_allowed(text: str) -> None:
+    check_percent_format(text)
+    check_method(text.format, ())
