@@ -13,6 +13,7 @@ ENGINE_OPTIONS = frozenset(
         "endpoint",
         "gpu_memory_utilization",
         "insecure_tcp",
+        "kv_cache_dtype",
         "kv_cache_memory",
         "load_format",
         "log_format",
