@@ -17,7 +17,7 @@ from pagewire.frontend.openai.completions import completions
 from pagewire.frontend.openai.embeddings import embeddings
 from pagewire.frontend.openai.models import list_models, retrieve_model
 from pagewire.frontend.openai.render import render_chat, render_completions
-from pagewire.frontend.openai.tokenize import detokenize, tokenize
+from pagewire.frontend.openai.tokenize import detokenize, tokenize, tokenizer_info
 from pagewire.frontend.openapi.routes import DESCRIPTION, describe_api, docs, openapi_json
 from pagewire.frontend.pool import EnginePool
 from pagewire.frontend.responses.create import create_response
@@ -92,6 +92,8 @@ def _routes(config: FrontendConfig) -> list[web.RouteDef]:
     ]
     routes += [web.get(f"{prefix}/{path}", status.health) for path in ("health", "v1/health", "ping", "livez")]
     routes += [web.get(f"{prefix}/{path}", status.ready) for path in ("ready", "readyz")]
+    if config.tokenizer_info:
+        routes.append(web.get(f"{prefix}/tokenizer_info", tokenizer_info))
     if config.metrics:
         routes.append(web.get(f"{prefix}/metrics", status.metrics))
     return routes

@@ -162,6 +162,13 @@ class FrontendConfig:
     override_generation_config: dict[str, Any] = option(
         json_object(), {}, group=_CHAT, help="sampling defaults that win over the others"
     )
+    tokenizer_info: bool = option(
+        switch(),
+        True,
+        group=_CHAT,
+        help="serve /tokenizer_info, which shows special tokens and chat template",
+        aliases=("--enable-tokenizer-info-endpoint",),
+    )
     tool_call_parser: ToolCallParser = option(
         choice(ToolCallParser), "auto", group=_CHAT, help="how the model writes tool calls; auto asks the chat template"
     )

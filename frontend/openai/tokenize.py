@@ -1,7 +1,8 @@
-"""``POST /tokenize`` and ``POST /detokenize``: what the model sees of a text, and the way back."""
+"""``/tokenize`` and ``/detokenize``: what the model sees of a text, and the way back; ``/tokenizer_info``."""
 
 from aiohttp import web
 
+from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.openai.conversation import conversation_of, render
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.http import read_request
@@ -42,3 +43,24 @@ async def detokenize(http: web.Request) -> web.Response:
     check_token_ids(request.tokens, "tokens", served.model.vocab_size)
     answer = {"prompt": served.tokenizer.decode(request.tokens)}
     return web.Response(body=encode(answer), content_type="application/json")
+
+
+async def tokenizer_info(http: web.Request) -> web.Response:
+    """What clients need that tokenize over HTTP and template for themselves, under transformers' names."""
+    served = await http.app[FRONTEND].catalog.find(http.query.get("model"))
+    answer = {
+        **dict.fromkeys(("bos_token", "pad_token", "unk_token")),
+        "eos_token": _first_end(served),
+        **served.model.special_tokens,
+        # What transformers makes of a bare tokenizer.json; the checkpoint's own class is not known here.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": served.limits.max_model_len,
+        "chat_template": served.template.text if served.template else None,
+    }
+    return web.Response(body=encode(answer), content_type="application/json")
+
+
+def _first_end(served: ServedModel) -> str | None:
+    """The token that ends an answer, for models that name none."""
+    ends = served.model.eos_token_ids
+    return served.tokenizer.decode(ends[:1]) or None

@@ -183,6 +183,18 @@ class Detokenized(Struct):
     prompt: str
 
 
+class TokenizerInfo(Struct):
+    """What transformers' ``tokenizer_config.json`` calls so, and every other special token that has a name."""
+
+    tokenizer_class: str
+    model_max_length: int
+    chat_template: str | None
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+
+
 class Response(Struct):
     """A response as OpenAI's reference describes it. Streams are typed events."""
 

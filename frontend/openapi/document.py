@@ -94,7 +94,7 @@ def _answer(operation: Operation) -> Json:
 def _errors(operation: Operation) -> Json:
     prefix = "Messages" if operation.is_anthropic else ""
     wanted = set(_ERRORS) if operation.request else {401, 405, 500, 503}
-    if operation.parameters:
+    if operation.parameters or operation.query:
         wanted |= {400, 404}
     return {str(status): {"$ref": f"#/components/responses/{prefix}{status}"} for status in sorted(wanted)}
 

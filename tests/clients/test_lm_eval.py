@@ -22,6 +22,7 @@ PROSE = Path(__file__).parents[2] / "bench" / "data" / "prose.txt"
 NUM_DOCUMENTS, CONTEXT_WORDS, CHOICE_WORDS = 6, 24, 5
 # How far into the prose the wrong choice of a document is found.
 ELSEWHERE_WORDS = 1000
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name a river."}]
 MAX_TOKENS, UNTIL = 16, ["."]
 TOLERANCE = 1e-3
 
@@ -78,6 +79,7 @@ def report(
         "base_url": f"{frontend.url}/v1",
         "model": MODEL,
         "documents": str(file),
+        "messages": MESSAGES,
         "tokenizer": tokenizer.name_or_path,
         "cache": str(scratch / "cache"),
         "max_tokens": MAX_TOKENS,
@@ -109,7 +111,7 @@ def scores(tokenizer: Any, documents: list[dict[str, Any]]) -> list[list[tuple[f
     return [[score(document["context"], choice) for choice in document["choices"]] for document in documents]
 
 
-@pytest.mark.parametrize("way", ["scores", "scores in batches"])
+@pytest.mark.parametrize("way", ["scores", "scores in batches", "scores with the server's tokenizer"])
 def test_log_likelihoods_are_those_of_transformers(
     report: Report, scores: list[list[tuple[float, bool]]], way: str
 ) -> None:
@@ -135,3 +137,11 @@ def test_texts_are_those_that_the_server_gives_without_it(
             chat = client.chat.completions.create(messages=[{"role": "user", "content": context}], **options)
             assert report["others"]["texts of completions"]["answers"][number] == [completion]
             assert report["others"]["texts of chat"]["answers"][number] == [chat.choices[0].message.content]
+
+
+def test_the_servers_tokenizer_is_that_of_transformers(report: Report, tokenizer: Any) -> None:
+    told = report["others"]["the server's tokenizer"]
+    assert told["found"]
+    assert told["eos"] == [tokenizer.eos_token, tokenizer.eos_token_id]
+    assert told["bos"] == [tokenizer.bos_token, tokenizer.bos_token_id]
+    assert told["chat"] == tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)

@@ -89,6 +89,37 @@ async def test_detokenize_refuses_unknown_ids(server: Server) -> None:
     assert (status, answer["error"]["param"]) == (400, "tokens[1]")
 
 
+async def test_the_tokenizer_is_described_under_transformers_names(server: Server, engine: FakeEngine) -> None:
+    assert await server.get("/tokenizer_info") == await server.get("/tokenizer_info?model=toy")
+    _, info = await server.get("/tokenizer_info")
+    assert info == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 512,
+        "chat_template": engine.model.chat_templates["default"],
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": None,
+        "unk_token": None,
+    }
+    assert (await server.get("/tokenizer_info?model=other"))[0] == 404
+
+
+async def test_the_described_template_is_the_one_in_use(start_server: StartServer, engine: FakeEngine) -> None:
+    engine.model = toy_model(special_tokens={"image_token": "<image>", "chat_template": "no"})
+    _, info = await (await start_server(chat_template="{{ messages[0].content }}")).get("/tokenizer_info")
+    assert info["chat_template"] == "{{ messages[0].content }}"
+    assert info["image_token"] == "<image>"
+    # Told by the ids that end an answer.
+    assert info["eos_token"] == "<|im_end|>"
+
+
+async def test_the_tokenizers_description_needs_a_key_and_can_be_off(start_server: StartServer) -> None:
+    server = await start_server(api_key=("secret",))
+    assert (await server.get("/tokenizer_info"))[0] == 401
+    assert (await server.get("/tokenizer_info", Authorization="Bearer secret"))[0] == 200
+    assert (await (await start_server(with_engine=False, tokenizer_info=False)).get("/tokenizer_info"))[0] == 404
+
+
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [("abc-123", "abc-123"), ("x" * 500, "x" * 128), ("a b\tc", "abc"), ("é", None), (None, None)],

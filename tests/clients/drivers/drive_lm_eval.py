@@ -13,6 +13,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": TASK["cache"], "TQDM_DISABLE": 
 os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "OPENAI_API_KEY": "none"}
 
 from lm_eval import simple_evaluate
+from lm_eval.utils import RemoteTokenizer, check_remote_tokenizer_support
 
 DATA = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": TASK["documents"]}}, "test_split": "test"}
 SCORED = {
@@ -60,6 +61,20 @@ with Report() as report:
     @report.others("scores in batches")
     def _() -> Any:
         return evaluate("local-completions", SCORED, **tokenizer, batch_size=4)
+
+    @report.others("scores with the server's tokenizer")
+    def _() -> Any:
+        return evaluate("local-completions", SCORED, tokenizer_backend="remote")
+
+    @report.others("the server's tokenizer")
+    def _() -> Any:
+        tokenizer = RemoteTokenizer(TASK["base_url"] + ROUTES["local-completions"])
+        return {
+            "eos": [tokenizer.eos_token, tokenizer.eos_token_id],
+            "bos": [tokenizer.bos_token, tokenizer.bos_token_id],
+            "chat": tokenizer.apply_chat_template(TASK["messages"]),
+            "found": check_remote_tokenizer_support(TASK["base_url"] + ROUTES["local-completions"]),
+        }
 
     @report.others("texts of completions")
     def _() -> Any:
