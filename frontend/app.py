@@ -56,7 +56,13 @@ def make_app(
         ],
     )
     served_name = config.served_model_name[0] if config.served_model_name else None
-    metrics = Metrics(pool, config.metrics_prefix, status.version_string(), served_name)
+    metrics = Metrics(
+        pool,
+        config.metrics_prefix,
+        status.version_string(),
+        served_name,
+        with_vllm_names=config.metrics_compat == "vllm",
+    )
     app[FRONTEND] = Frontend(config, pool, Catalog(config, pool, supplied_template), keys, metrics)
     app[RESPONSES] = ResponseStore(config.max_stored_responses, config.response_store_size)
     app[DESCRIPTION] = describe_api(status.version_string(), config.root_path.rstrip("/"))

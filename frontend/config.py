@@ -13,6 +13,7 @@ from pagewire.protocol.options import read_options
 
 ContentFormat = Literal["auto", "string", "openai"]
 ToolCallParser = Literal["auto", "hermes", "json", "llama3_json", "mistral", "mistral_args", "pythonic", "none"]
+MetricsCompat = Literal["none", "vllm"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogRequests = Literal["off", "meta", "full"]
@@ -205,6 +206,9 @@ class FrontendConfig:
         "pagewire",
         group=_LOGS,
         help="first part of metric names",
+    )
+    metrics_compat: MetricsCompat = option(
+        choice(MetricsCompat), "none", group=_LOGS, help="serve metrics once more under the names of vLLM"
     )
     access_log: bool = option(switch(), True, group=_LOGS, help="log each request when it ends")
     access_log_exclude: tuple[str, ...] = option(

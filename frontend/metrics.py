@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pagewire.frontend.metrics_compat import vllm_registry
 from pagewire.frontend.pool import EngineModel, EnginePool
 from pagewire.protocol.messages import Load
 
@@ -63,9 +64,18 @@ class ModelMetrics:
 class Metrics:
     """All metrics of one frontend, in a registry of their own."""
 
-    def __init__(self, pool: EnginePool, prefix: str, version: str, served_name: str | None = None):
+    def __init__(
+        self,
+        pool: EnginePool,
+        prefix: str,
+        version: str,
+        served_name: str | None = None,
+        *,
+        with_vllm_names: bool = False,
+    ):
         """``prefix`` begins every name; ``served_name`` is what models are called here, if not by their own name."""
         self.registry = CollectorRegistry()
+        self._renamed = vllm_registry(self.registry, prefix) if with_vllm_names else None
         self._prefix = prefix
         self._models: dict[str, ModelMetrics] = {}
         self.registry.register(EngineCollector(pool, prefix, served_name))
@@ -90,7 +100,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """All metrics in the text format that Prometheus reads."""
-        return generate_latest(self.registry)
+        own = generate_latest(self.registry)
+        return own + generate_latest(self._renamed) if self._renamed else own
 
     def _model_families(self) -> dict[str, Histogram]:
         latency, tokens = _REQUEST_BUCKETS, _TOKEN_COUNT_BUCKETS

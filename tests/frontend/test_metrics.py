@@ -3,6 +3,9 @@
 import asyncio
 import re
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from pagewire.frontend.metrics_compat import SHARED_WITH_VLLM
 from pagewire.protocol.messages import Error, Load
 from tests.fake_engine import FakeEngine, Refuse, Say, Silence, Stop, until
 from tests.frontend.running import Server, StartServer
@@ -85,3 +88,26 @@ async def test_metrics_can_be_off_and_prefixed(start_server: StartServer) -> Non
     assert (await off.get("/metrics"))[0] == 404
     named = await start_server(metrics_prefix="llm", with_engine=False)
     assert all(name.startswith("llm_") for name in await scrape(named))
+
+
+async def test_metrics_can_be_had_once_more_under_the_names_of_vllm(
+    start_server: StartServer, engine: FakeEngine
+) -> None:
+    engine.load = Load(running=3, waiting=2, kv_usage=0.5, prompt_tokens=70, preemptions=1)
+    engine.script = lambda request: [Say("abcd"), Stop()]
+    server = await start_server(metrics_compat="vllm", metrics_prefix="own", served_model_name=("shown",))
+    await server.complete(model="shown", n=2)
+    async with server.http.get(f"{server.url}/metrics") as response:
+        families = {family.name: family for family in text_string_to_metric_families(await response.text())}
+    for name in SHARED_WITH_VLLM:
+        own, theirs = families[f"own_{name}"], families[f"vllm:{name}"]
+        assert (theirs.type, theirs.documentation) == (own.type, own.documentation)
+        assert [(sample.name.removeprefix("vllm:"), sample.labels, sample.value) for sample in theirs.samples] == [
+            (sample.name.removeprefix("own_"), sample.labels, sample.value) for sample in own.samples
+        ]
+        assert all(sample.labels["model_name"] == "shown" for sample in theirs.samples)
+    [prompt_tokens] = families["vllm:prompt_tokens"].samples
+    assert (prompt_tokens.name, prompt_tokens.value) == ("vllm:prompt_tokens_total", 70)
+    # The time at which a series began is a family of its own in this format.
+    renamed = {name.removesuffix("_created") for name in families if name.startswith("vllm:")}
+    assert renamed == {f"vllm:{name}" for name in SHARED_WITH_VLLM}
