@@ -39,12 +39,19 @@ def _attention() -> Iterable[Measurement]:
     return measure_attention()
 
 
+def _request() -> Iterable[Measurement]:
+    from pagewire.bench.micro.request import measure_request
+
+    return measure_request()
+
+
 PARTS: dict[str, Part] = {
     "codec": _codec,
     "scheduler": _scheduler,
     "detokenizer": _detokenizer,
     "sampler": _sampler,
     "attention": _attention,
+    "request": _request,
 }
 NAMES = (*PARTS, "frontend")
 

@@ -10,6 +10,7 @@ import zmq
 
 from pagewire.bench.cli import main
 from pagewire.bench.micro.frontend import cpu_seconds
+from pagewire.bench.micro.request import example_request, rendered_example
 from pagewire.bench.micro.scheduler import _Decodes
 from pagewire.bench.micro.timing import measure
 from pagewire.protocol.codec import decode_to_frontend, encode
@@ -95,6 +96,15 @@ def test_a_measurement_is_per_unit() -> None:
     found = measure("sum", "number", lambda: sum(range(1000)), units=1000)
     assert 0 < found.best_us <= found.median_us
     assert found.median_us < 100
+
+
+def test_the_request_under_measurement_is_as_large_as_said_and_is_read_whole() -> None:
+    body = example_request()
+    assert (len(body["messages"]), len(body["tools"])) == (20, 5)
+    prompt = rendered_example()
+    for number in range(4):
+        assert prompt.count(f'"look_up_{number}"') == 2, "described, and called"
+    assert prompt.count("<tool_response>") == 4
 
 
 def test_cpu_time_is_the_kernels() -> None:
