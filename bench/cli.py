@@ -4,15 +4,28 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from pagewire.bench import options
 from pagewire.bench.client import Client, RequestFailed, Target
 from pagewire.bench.compare import compare_results
+from pagewire.bench.constrained import (
+    RESPONSE_FORMAT,
+    ConstrainedSettings,
+    read_response_format,
+    report_constrained,
+    run_constrained,
+    way_settings,
+)
 from pagewire.bench.experiment import run_experiment, warm_up
+from pagewire.bench.micro.frontend import free_port
 from pagewire.bench.micro.run import NAMES, PARTS, report_frontend, report_parts
 from pagewire.bench.parity import ParityRow, ParitySettings, report_parity, run_parity
 from pagewire.bench.progress import Progress, choose_progress
@@ -58,7 +71,10 @@ def _make_parser() -> argparse.ArgumentParser:
         prog="pagewire bench", description="Measure an OpenAI-compatible server, or the parts of this one."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_sweep, _add_suite, _add_parity, _add_compare, _add_report, _add_stub, _add_micro):
+    for add in (
+        *(_add_run, _add_sweep, _add_suite, _add_parity, _add_constrained),
+        *(_add_compare, _add_report, _add_stub, _add_micro),
+    ):
         add(commands)
     return parser
 
@@ -204,12 +220,7 @@ def _add_parity(commands: Any) -> None:
     )
     options.add_server_options(parser, several=False)
     defaults = ParitySettings()
-    group = parser.add_argument_group("size")
-    for name in ("input_tokens", "output_tokens", "rounds", "requests", "concurrency", "seed"):
-        default = getattr(defaults, name)
-        group.add_argument(
-            f"--{name.replace('_', '-')}", type=int, default=default, metavar="N", help=f"default {default}"
-        )
+    _add_sizes(parser, defaults)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
@@ -225,6 +236,67 @@ def _parity(args: argparse.Namespace) -> int:
         rows = _run_async(measure(progress))
     print(report_parity(rows))
     return 0
+
+
+def _add_sizes(parser: argparse.ArgumentParser, defaults: ParitySettings | ConstrainedSettings) -> None:
+    group = parser.add_argument_group("size")
+    for name in defaults.__struct_fields__:
+        default = getattr(defaults, name)
+        group.add_argument(
+            f"--{name.replace('_', '-')}", type=int, default=default, metavar="N", help=f"default {default}"
+        )
+
+
+def _add_constrained(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "constrained",
+        _constrained,
+        "Compare streams that must follow a JSON schema with free ones, in turns: none, half, and all of them at once.",
+    )
+    options.add_server_options(parser, several=False)
+    _add_sizes(parser, ConstrainedSettings())
+    parser.add_argument(
+        "--response-format", metavar="FILE", help="JSON of a format that no answer completes; default: a long array"
+    )
+    parser.add_argument("--temperature", type=float, default=1.0, help="default 1")
+    parser.add_argument(
+        "--serve", metavar="MODEL", help="start Pagewire with this model, and further options in the same text, first"
+    )
+    options.add_output_options(parser)
+
+
+def _constrained(args: argparse.Namespace) -> int:
+    request = msgspec.structs.replace(options.request_settings(args), temperature=args.temperature)
+    sizes = ConstrainedSettings(**{name: getattr(args, name) for name in ConstrainedSettings.__struct_fields__})
+    wanted = read_response_format(args.response_format) if args.response_format else RESPONSE_FORMAT
+    settings = way_settings(sizes, request, wanted)
+
+    async def measure(url: str, progress: Progress, writer: RecordWriter | None) -> tuple[Target, list[Run]]:
+        (target,) = await options.find_targets([url], args.model, request)
+        return target, await run_constrained(target, settings, progress, writer)
+
+    with _serving(args.serve) as url, _outputs(args) as (progress, writer):
+        target, runs = _run_async(measure(url or args.url, progress, writer))
+    return _finish(args, make_result([target], settings, runs, args.argv), report_constrained(runs))
+
+
+@contextlib.contextmanager
+def _serving(model_and_options: str | None) -> Iterator[str | None]:
+    """Run Pagewire, and give its URL; nothing without a model."""
+    if model_and_options is None:
+        yield None
+        return
+    from pagewire.bench.peers.processes import ServerFailed, ServerSpec, running
+
+    port = free_port()
+    command = (sys.executable, "-m", "pagewire.cli", "serve", *shlex.split(model_and_options), "--port", str(port))
+    with tempfile.TemporaryDirectory() as logs:
+        try:
+            with running([ServerSpec("pagewire", command, port)], Path(logs)) as (server,):
+                yield server.spec.url
+        except ServerFailed as error:
+            raise ValueError(str(error)) from None
 
 
 def _add_compare(commands: Any) -> None:

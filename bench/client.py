@@ -30,13 +30,17 @@ class Target(Struct, frozen=True):
 
 
 class RequestSettings(Struct, frozen=True):
-    """How every request is made. ``extra_body`` is merged into the body last; a None in it removes a field."""
+    """How every request is made. ``extra_body`` is merged into the body last; a None in it removes a field.
+
+    Only every ``extra_body_every``-th request gets it: 1 is all of them.
+    """
 
     endpoint: Endpoint = "completions"
     stream: bool = True
     ignore_eos: bool = True
     temperature: float = 0.0
     extra_body: dict[str, Any] = {}
+    extra_body_every: int = 1
     headers: dict[str, str] = {}
     timeout_s: float = 600.0
 
@@ -115,8 +119,10 @@ class RequestFailed(Exception):
         self.kind = kind
 
 
-def make_body(settings: RequestSettings, target: Target, prompt: str | list[int] | list[Message], tokens: int) -> bytes:
-    """Encode a request; ``prompt`` is a list of messages for chat."""
+def make_body(
+    settings: RequestSettings, target: Target, prompt: str | list[int] | list[Message], tokens: int, index: int = 0
+) -> bytes:
+    """Encode the request number ``index`` of a run; ``prompt`` is a list of messages for chat."""
     body: dict[str, Any] = {
         "model": target.model,
         "messages" if settings.endpoint == "chat" else "prompt": prompt,
@@ -128,7 +134,8 @@ def make_body(settings: RequestSettings, target: Target, prompt: str | list[int]
         body["ignore_eos"] = True
     if settings.stream:
         body["stream_options"] = {"include_usage": True}
-    body.update(settings.extra_body)
+    if index % settings.extra_body_every == 0:
+        body.update(settings.extra_body)
     return msgspec.json.encode({key: value for key, value in body.items() if value is not None})
 
 
@@ -154,7 +161,7 @@ class Client:
 
     async def send(self, prompt: str | list[int] | list[Message], record: Record) -> None:
         """Send one request and fill in ``record``; failures are recorded, not raised."""
-        body = make_body(self.settings, self.target, prompt, record.asked_tokens)
+        body = make_body(self.settings, self.target, prompt, record.asked_tokens, record.index)
         record.sent = self._clock()
         try:
             async with self._session.post(self._url, data=body) as response:

@@ -36,6 +36,12 @@ def _numbers(text: str) -> list[float]:
     return numbers
 
 
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError("expected a number above 0")
+    return int(text)
+
+
 def _concurrencies(text: str) -> list[float]:
     if any(number != int(number) for number in _numbers(text)):
         raise ValueError("expected whole numbers")
@@ -96,6 +102,13 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--temperature", type=float, default=0.0)
     group.add_argument(
         "--extra-body", type=option_type(_json_object), default={}, metavar="JSON", help="fields added to every request"
+    )
+    group.add_argument(
+        "--extra-body-every",
+        type=option_type(_positive),
+        default=1,
+        metavar="N",
+        help="add them to every N-th request only; default 1",
     )
 
 
@@ -173,6 +186,7 @@ def request_settings(args: argparse.Namespace) -> RequestSettings:
         ignore_eos=args.ignore_eos,
         temperature=args.temperature,
         extra_body=args.extra_body,
+        extra_body_every=args.extra_body_every,
     )
 
 

@@ -110,7 +110,7 @@ def cpu_seconds(pid: int) -> float:
 async def _serving(step_s: float) -> AsyncIterator[tuple[str, int]]:
     """Run a costless engine and a frontend; gives the frontend's URL and process id."""
     with tempfile.TemporaryDirectory() as directory:
-        address, port = f"ipc://{directory}/engine", _free_port()
+        address, port = f"ipc://{directory}/engine", free_port()
         engine = await _start("pagewire.bench.micro.costless", address, str(step_s))
         try:
             frontend = await _start("pagewire.frontend.main", "--engine", address, "--port", str(port))
@@ -137,7 +137,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

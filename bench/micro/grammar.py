@@ -7,29 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
+from pagewire.bench.constrained import SCHEMA
 from pagewire.engine.build import build_engine
 from pagewire.engine.config import EngineConfig
 from pagewire.engine.core import EngineCore
 from pagewire.protocol.messages import Generate, Sampling
 
-# Objects of free texts and numbers, long enough that no answer ends before the measurement does.
-SCHEMA = {
-    "x-guidance": {"whitespace_pattern": "[ \\n]{1,20}"},
-    "type": "array",
-    "minItems": 1000,
-    "items": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 8, "maxLength": 40},
-            "age": {"type": "integer", "minimum": 0, "maximum": 150},
-            "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 1, "maxItems": 3},
-            "score": {"type": "number"},
-        },
-        "required": ["name", "age", "tags", "score"],
-        "additionalProperties": False,
-    },
-}
-GRAMMAR = json.dumps({"grammars": [{"json_schema": SCHEMA}]})
+WHITESPACE = {"x-guidance": {"whitespace_pattern": "[ \\n]{1,20}"}}
+GRAMMAR = json.dumps({"grammars": [{"json_schema": SCHEMA | WHITESPACE}]})
 
 
 @dataclass(frozen=True, slots=True)

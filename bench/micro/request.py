@@ -1,4 +1,4 @@
-"""What a chat request of 20 messages, some of them calls and their results, and 5 tools costs before an engine has it."""
+"""What it costs to read a chat request of 20 messages, some of them calls and their results, and 5 tools."""
 
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
