@@ -126,7 +126,7 @@ class EngineConfig:
         size(),
         None,
         group=_SCHEDULING,
-        help="prompt tokens in a step that also decodes (4 for each decode, if that is more); fewer: steadier streams",
+        help="prompt tokens in a step that also decodes; fewer mean steadier streams",
         shown_default="128 on cpu, no limit on cuda",
     )
     scheduling_policy: SchedulingPolicy = option(

@@ -32,8 +32,6 @@ from pagewire.engine.waiting import WaitingQueue
 # A request whose prefix is being computed by another lets others pass; looking at many of them in every step costs more
 # than it gains, since in a burst with a common prefix all of them wait for the same one.
 MAX_PASSED_OVER = 8
-# A step of many decodes is long by itself, and the sooner the rest of a burst joins it, the sooner all of them are done.
-MIXED_PER_DECODE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,7 @@ class SchedulerConfig:
     num_blocks: int
     max_num_seqs: int
     max_num_batched_tokens: int
-    # Prompt tokens in a step that also decodes, where MIXED_PER_DECODE for each decode is not more: bounds how long a
-    # decode waits for prompts. None: the whole budget.
+    # Prompt tokens in a step that also decodes: bounds how long a decode waits for a prompt. None: the whole budget.
     max_mixed_prefill_tokens: int | None = None
     block_size: int = 16
     prefix_caching: bool = True
@@ -127,8 +124,7 @@ class Scheduler:
         draft = Draft(self.config.max_num_batched_tokens)
         prefilling = self._plan_decodes(draft)
         if draft.rows and self.config.max_mixed_prefill_tokens is not None:
-            limit = max(self.config.max_mixed_prefill_tokens, MIXED_PER_DECODE * len(draft.rows))
-            draft.budget = min(draft.budget, limit)
+            draft.budget = min(draft.budget, self.config.max_mixed_prefill_tokens)
         for request in prefilling:
             self._admit_waiting(draft, above=request.rank)
             if draft.budget:

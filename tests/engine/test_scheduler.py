@@ -53,13 +53,6 @@ class TestChunks:
         assert counts(run_step(scheduler)) == {first: 1, second: 4}
         assert counts(run_step(scheduler)) == {first: 1, second: 2}
 
-    def test_many_decodes_let_more_prompt_tokens_into_their_step(self) -> None:
-        scheduler = make_scheduler(max_num_batched_tokens=100, max_mixed_prefill_tokens=5)
-        decoding = [add(scheduler, 1) for _ in range(3)]
-        run_step(scheduler)
-        prompt = add(scheduler, 60)
-        assert counts(run_step(scheduler)) == dict.fromkeys(decoding, 1) | {prompt: 12}
-
     def test_no_more_requests_run_than_the_budget_has_tokens(self) -> None:
         scheduler = make_scheduler(max_num_batched_tokens=3)
         requests = [add(scheduler, 1, max_tokens=1) for _ in range(5)]
