@@ -67,6 +67,7 @@ FRONTEND_OPTIONS = frozenset(
         "max_stored_responses",
         "metrics",
         "metrics_auth",
+        "metrics_compat",
         "metrics_prefix",
         "override_generation_config",
         "port",
@@ -82,6 +83,7 @@ FRONTEND_OPTIONS = frozenset(
         "ssl_keyfile",
         "stream_interval",
         "strict_params",
+        "tokenizer_info",
         "tool_call_parser",
         "uds",
     }
