@@ -91,19 +91,23 @@ def fit_length(
             asked = (
                 f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the {part}, {max_tokens} in the completion)"
             )
-            raise too_long(limit, f"you requested {asked}", part, param)
+            raise too_long(limit, f"you requested {asked}", part, param, completion_counts=room > 0)
         return max_tokens
     if room < 1:
         raise too_long(limit, f"your {part} resulted in {prompt_tokens} tokens", part, param)
     return room if default is None else min(default, room)
 
 
-def too_long(limit: int, what: str, part: str, param: str) -> ApiError:
-    """The context error, in the words that clients recognise it by."""
-    message = (
-        f"This model's maximum context length is {limit} tokens. However, {what}. "
-        f"Please reduce the length of the {part} or of the completion."
-    )
+def too_long(limit: int, what: str, part: str, param: str, *, completion_counts: bool = False) -> ApiError:
+    """The context error, in the words that clients recognise it by.
+
+    ``completion_counts`` is whether the prompt alone would fit: LangChain, and what asks Anthropic's API, must read
+    "prompt is too long" where it does not.
+    """
+    advice = f"The prompt is too long: please reduce the length of the {part}."
+    if completion_counts:
+        advice = f"Please reduce the length of the {part} or of the completion."
+    message = f"This model's maximum context length is {limit} tokens. However, {what}. {advice}"
     return invalid(message, param, "context_length_exceeded")
 
 

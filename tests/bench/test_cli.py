@@ -53,6 +53,15 @@ def test_compare_and_report_read_what_run_wrote(url: str, tmp_path: Path, capsys
     assert "== b against a, 50 req/s poisson" in capsys.readouterr().out
 
 
+def test_constrained_prints_ratios_and_writes_its_result(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["--rounds", "1", "--requests", "4", "--concurrency", "2", "--output-tokens", "4"]
+    assert main(["constrained", url, *sizes, "-q", "-o", str(tmp_path / "result.json")]) == 0
+    assert "constrained/plain" in capsys.readouterr().out
+    assert [run.target for run in load_result(str(tmp_path / "result.json")).runs] == ["plain", "half", "constrained"]
+
+
 def test_sweep_says_the_highest_load(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--slo", "e2e=10s", "--limit", "4", "--over", "concurrency", "--requests", "4", "--output-tokens", "2"]
     assert main(["sweep", url, *arguments, "-q"]) == 0

@@ -4,23 +4,28 @@ What the answer must be is known from a request without any client. Calls and ob
 small model gives the right ones.
 """
 
+import contextlib
 import json
+import socket
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import openai
 import pytest
 
 from tests.clients.driving import Report, command_of, command_on_node, drive
 from tests.clients.environments import DRIVERS
-from tests.e2e.programs import Deployment, Frontend
+from tests.e2e.programs import Deployment, Frontend, wait_until
 
 pytestmark = pytest.mark.clients
 
 MODEL = "smollm2-135m-instruct"
 EMBEDDING_SIZE = 576
+# Of LiteLLM, for such a server.
+PROVIDERS = ("openai", "hosted_vllm", "anthropic")
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 TRIP = {
     "type": "object",
@@ -36,6 +41,25 @@ TASK: dict[str, Any] = {
     "tool": {"name": "plan_trip", "description": "Plan a trip.", "parameters": TRIP},
     "result": '{"cost": 120}',
     "too_long": "word " * 9000,
+}
+# What can go wrong: the status, and the exception that OpenAI's client and those made of it raise.
+FAILURES = {
+    "no key": (401, "AuthenticationError"),
+    "no model": (404, "NotFoundError"),
+    "too long": (400, "BadRequestError"),
+    "too large": (413, "APIError"),
+    "busy": (429, "RateLimitError"),
+    "no engine": (503, "InternalServerError"),
+}
+# Where a client knows it better.
+NAMED_FAILURES = {
+    "anthropic": {"too large": "ContentTooLargeError", "no engine": "ServiceUnavailableError"},
+    "langchain": {"too long": "ContextOverflowError"},
+    "litellm": {
+        **dict.fromkeys([f"{provider} too long" for provider in PROVIDERS], "ContextWindowExceededError"),
+        "openai no engine": "ServiceUnavailableError",
+        "hosted_vllm no engine": "ServiceUnavailableError",
+    },
 }
 # How the clients, or the interfaces that they ask, say that the model came to its end.
 ENDED = {"stop", "end_turn", "completed", None}
@@ -61,6 +85,7 @@ CLIENTS = {
             "calls": {"plain", "stream helper", "responses"},
             "objects": {"parse", "responses parse"},
             "others": {"after a call", "embedding", "models", "too long"},
+            "errors": set(FAILURES),
         },
     ),
     "openai-node": Client(
@@ -86,6 +111,7 @@ CLIENTS = {
         answers={"plain", "stream helper"},
         calls={"plain", "stream helper"},
         others={"after a call", "count of tokens", "too long"},
+        errors=set(FAILURES),
     ),
     "langchain": python_client(
         "langchain",
@@ -93,6 +119,7 @@ CLIENTS = {
         calls={"invoke", "stream"},
         objects={"json_schema", "function_calling"},
         others={"after a call", "too long"},
+        errors=set(FAILURES),
     ),
     "litellm": python_client(
         "litellm",
@@ -100,6 +127,7 @@ CLIENTS = {
         calls={"openai plain", "openai stream", "hosted_vllm plain", "hosted_vllm stream"},
         objects={"openai", "hosted_vllm"},
         others={"after a call", "too long"},
+        errors={f"{provider} {failure}" for provider in PROVIDERS for failure in FAILURES},
     ),
     "llm": python_client(
         "llm",
@@ -111,12 +139,57 @@ CLIENTS = {
 
 
 @pytest.fixture(scope="module")
-def frontend() -> Iterator[Frontend]:
+def deployment() -> Iterator[Deployment]:
     with Deployment.running() as deployment:
         deployment.start_engine("demo", "--num-kv-blocks", "1024")
-        frontend = deployment.start_frontend()
-        frontend.wait_until_ready()
-        yield frontend
+        yield deployment
+
+
+@pytest.fixture(scope="module")
+def frontend(deployment: Deployment) -> Frontend:
+    frontend = deployment.start_frontend()
+    frontend.wait_until_ready()
+    return frontend
+
+
+@pytest.fixture(scope="module")
+def failing(deployment: Deployment, frontend: Frontend) -> Iterator[dict[str, Any]]:
+    """For each failure a request that runs into it: at which server, of which model, with which content."""
+    small = deployment.start_frontend("--max-body-size", "1k")
+    busy = deployment.start_frontend("--max-inflight", "1")
+    for other in (small, busy):
+        other.wait_until_ready()
+
+    def request(of: Frontend, model: str = MODEL, content: str = "Hi") -> dict[str, str]:
+        return {"base_url": f"{of.url}/v1", "model": model, "content": content}
+
+    with half_a_request(busy):
+        yield {
+            "no key": request(deployment.start_frontend("--api-key", "secret")),
+            "no model": request(frontend, model="nobody"),
+            "too long": request(frontend, content=TASK["too_long"]),
+            "too large": request(small, content="word " * 1000),
+            "busy": request(busy),
+            "no engine": request(deployment.start_frontend(engine=f"ipc://{deployment.directory}/nobody")),
+        }
+
+
+@contextlib.contextmanager
+def half_a_request(frontend: Frontend) -> Iterator[None]:
+    """Send the head of a request, and never its body: it is open, and costs nothing."""
+    with socket.create_connection(("127.0.0.1", frontend.port)) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+        with frontend.client() as client:
+            wait_until(lambda: is_refused(client), "the half request never counted as open")
+        yield
+
+
+def is_refused(client: openai.OpenAI) -> bool:
+    try:
+        client.completions.create(model=MODEL, prompt="Hi", max_tokens=1)
+    except openai.RateLimitError:
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +211,8 @@ def client(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def report(client: str, frontend: Frontend) -> Report:
-    return drive(CLIENTS[client].command(), {**TASK, "base_url": f"{frontend.url}/v1"})
+def report(client: str, frontend: Frontend, failing: dict[str, Any]) -> Report:
+    return drive(CLIENTS[client].command(), {**TASK, "base_url": f"{frontend.url}/v1", "failing": failing})
 
 
 def test_every_way_to_ask_was_tried(client: str, report: Report) -> None:
@@ -179,6 +252,14 @@ def test_a_refusal_reaches_the_caller_in_our_words(client: str, report: Report) 
     assert "maximum context length is 8192 tokens" in refusal["message"]
     if client == "litellm":
         assert refusal["type"] == "ContextWindowExceededError"
+
+
+def test_every_failure_is_the_exception_that_the_client_has_for_it(client: str, report: Report) -> None:
+    for way, error in report.get("errors", {}).items():
+        status, usual = next(known for failure, known in FAILURES.items() if way.endswith(failure))
+        assert NAMED_FAILURES.get(client, {}).get(way, usual) in error["classes"], way
+        # LiteLLM has statuses of its own.
+        assert client == "litellm" or error["status"] == status, way
 
 
 def test_what_one_client_alone_offers_works(report: Report, expected: dict[str, Any]) -> None:

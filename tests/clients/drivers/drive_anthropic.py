@@ -37,7 +37,13 @@ def calls_of(message: Any) -> Any:
     return [call(block.id, block.name, block.input) for block in message.content if block.type == "tool_use"]
 
 
+def ask_other(base_url: str, model: str, content: str) -> Any:
+    other = anthropic.Anthropic(base_url=base_url.removesuffix("/v1"), api_key="none", max_retries=0)
+    return other.messages.create(model=model, messages=[{"role": "user", "content": content}], max_tokens=4)
+
+
 with Report() as report:
+    report.errors(ask_other)
 
     @report.answers("plain")
     def _() -> Any:

@@ -44,7 +44,13 @@ tool = {"type": "function", "function": TASK["tool"]}
 calling = model(TASK["max_tokens_of_calls"])
 caller = calling.bind_tools([tool], tool_choice="required", parallel_tool_calls=False)
 
+
+def ask_other(base_url: str, model: str, content: str) -> Any:
+    return ChatOpenAI(model=model, base_url=base_url, api_key="none", max_tokens=4, max_retries=0).invoke(content)
+
+
 with Report() as report:
+    report.errors(ask_other)
 
     @report.answers("invoke")
     def _() -> Any:

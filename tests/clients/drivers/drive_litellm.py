@@ -1,5 +1,6 @@
 """LiteLLM with its two providers for such a server, ``openai`` and ``hosted_vllm``."""
 
+import functools
 import json
 import os
 from typing import Any
@@ -48,7 +49,16 @@ def calls_of(completion: Any) -> Any:
     return [call(item.id, item.function.name, item.function.arguments) for item in calls]
 
 
+def ask_other(provider: str, base_url: str, model: str, content: str) -> Any:
+    # By its Anthropic interface it adds the whole path itself.
+    base = base_url.removesuffix("/v1") if provider == "anthropic" else base_url
+    asked = {"model": f"{provider}/{model}", "messages": [{"role": "user", "content": content}], "max_tokens": 4}
+    return litellm.completion(api_base=base, api_key="none", max_retries=0, **asked)
+
+
 with Report() as report:
+    for provider in ("openai", "hosted_vllm", "anthropic"):
+        report.errors(functools.partial(ask_other, provider), provider)
     for provider in ("openai", "hosted_vllm"):
 
         @report.answers(f"{provider} plain")

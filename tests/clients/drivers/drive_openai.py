@@ -49,7 +49,13 @@ def calls_of(completion: Any) -> Any:
     return [call(item.id, item.function.name, item.function.arguments) for item in calls]
 
 
+def ask_other(base_url: str, model: str, content: str) -> Any:
+    other = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0)
+    return other.chat.completions.create(model=model, messages=[{"role": "user", "content": content}], max_tokens=4)
+
+
 with Report() as report:
+    report.errors(ask_other)
 
     @report.answers("plain")
     def _() -> Any:

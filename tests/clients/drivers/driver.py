@@ -9,6 +9,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 TASK: dict[str, Any] = json.load(sys.stdin)
@@ -43,6 +44,11 @@ class Report:
         """The function decorated returns something that only this client has."""
         return self._way("others", way)
 
+    def errors(self, ask: Callable[..., Any], way: str = "") -> None:
+        """Let ``ask`` run into each failure of the task; it takes ``base_url``, ``model`` and ``content``."""
+        for failure, request in TASK["failing"].items():
+            self._way("errors", f"{way} {failure}".strip())(partial(exception_of, partial(ask, **request)))
+
     def _way(self, section: str, way: str) -> Callable[[Callable[[], Any]], None]:
         def run(ask: Callable[[], Any]) -> None:
             try:
@@ -73,9 +79,11 @@ def call(identity: str, name: str, arguments: str | dict[str, Any]) -> Any:
 
 
 def exception_of(ask: Callable[[], Any]) -> Any:
-    """The exception that asking raises: its class and message."""
+    """The exception that asking raises: its class and those above it, its message, and the status it knows."""
     try:
         ask()
     except Exception as error:
-        return {"type": type(error).__name__, "message": str(error)}
+        classes = [kind.__name__ for kind in type(error).__mro__]
+        status = getattr(error, "status_code", None)
+        return {"type": classes[0], "classes": classes, "message": str(error), "status": status}
     raise AssertionError("nothing was raised")

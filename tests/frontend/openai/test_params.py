@@ -134,6 +134,7 @@ async def test_what_does_not_fit_the_context_is_told_with_numbers(server: Server
         "This model's maximum context length is 512 tokens. However, you requested 521 tokens "
         f"(21 in the {part}, 500 in the completion)."
     )
+    assert "prompt is too long" not in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("prompt", ["x" * 512, "x" * 5000, "x" * 200_000, [1] * 513, [[1] * 600]])
@@ -141,6 +142,7 @@ async def test_a_prompt_that_fills_the_context_is_refused(server: Server, engine
     status, answer = await server.complete(prompt)
     assert status == 400
     assert answer["error"]["message"].startswith("This model's maximum context length is 512 tokens. However, ")
+    assert "prompt is too long" in answer["error"]["message"]
     assert engine.received == []
 
 
