@@ -86,8 +86,8 @@ class Catalog:
                     names.setdefault(name, entry)
         return names
 
-    async def find(self, name: str | None) -> ServedModel:
-        """Return the model called ``name``, or the first one for None; raises ApiError 404 or 503."""
+    def entry(self, name: str | None) -> EngineModel:
+        """Return what an engine serves as ``name``, or the first model for None; raises ApiError 404 or 503."""
         names = self.names()
         if not names:
             raise unavailable(f"No engine is ready: {self._pool.not_ready()}.")
@@ -95,7 +95,11 @@ class Catalog:
             name = next(iter(names))
         elif name not in names:
             raise model_not_found(name)
-        entry = names[name]
+        return names[name]
+
+    async def find(self, name: str | None) -> ServedModel:
+        """Return the model called ``name``, or the first one for None; raises ApiError 404 or 503."""
+        entry = self.entry(name)
         return self._prepared.get(entry.engine) or await self._prepare(entry)
 
     def use_template(self, supplied: TemplateText) -> None:

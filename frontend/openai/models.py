@@ -4,7 +4,6 @@ from typing import Any
 
 from aiohttp import web
 
-from pagewire.frontend.openai.errors import model_not_found
 from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.pool import EngineModel
 from pagewire.frontend.state import FRONTEND
@@ -19,10 +18,7 @@ async def list_models(http: web.Request) -> web.Response:
 async def retrieve_model(http: web.Request) -> web.Response:
     """One model; names may contain slashes."""
     name = http.match_info["name"]
-    entry = http.app[FRONTEND].catalog.names().get(name)
-    if entry is None:
-        raise model_not_found(name)
-    return _json(_describe(name, entry))
+    return _json(_describe(name, http.app[FRONTEND].catalog.entry(name)))
 
 
 def _describe(name: str, entry: EngineModel) -> dict[str, Any]:
