@@ -5,16 +5,21 @@ import logging
 import os
 import ssl
 from contextlib import suppress
+from typing import Any
 
 from aiohttp import web
 
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.middlewares import request_id
 from pagewire.frontend.openai.errors import from_http_status
 
 logger = logging.getLogger(__name__)
 
 # Connections that wait to be accepted; a burst of clients must not see refusals.
 _BACKLOG = 2048
+# How long a client may leave lying what it was sent, beyond what the system's buffers take. Its request is open
+# meanwhile, and the engine generates for it.
+UNREAD_SECONDS = 60.0
 
 
 class Listener:
@@ -55,6 +60,11 @@ class Listener:
         assert self._server
         return int(self._server.sockets[0].getsockname()[1])
 
+    @property
+    def connections(self) -> list[web.RequestHandler]:
+        """Those that are open."""
+        return self._runner.server.connections if self._runner.server else []
+
     def stop_accepting(self) -> None:
         """Take no more connections; those that are open go on."""
         if self._server:
@@ -75,7 +85,7 @@ class Listener:
         return _HttpProtocol(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # aiohttp takes None for no access log
+            access_log=None,  # aiohttp takes None for no access log
             max_line_size=self._config.max_header_size,
             max_field_size=self._config.max_header_size,
         )
@@ -84,7 +94,35 @@ class Listener:
 class _HttpProtocol(web.RequestHandler):
     """aiohttp's protocol, but what cannot be parsed as HTTP is answered with an error object as well."""
 
-    __slots__ = ()
+    __slots__ = ("_unread",)
+
+    def __init__(self, *args: Any, **options: Any):
+        """Nothing was sent yet."""
+        super().__init__(*args, **options)
+        self._unread: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is sent to: give it some time."""
+        super().pause_writing()
+        self._unread = self._loop.call_later(UNREAD_SECONDS, self._give_up)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._stop_waiting()
+        super().resume_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It has gone."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Answer with an error object even where aiohttp refused a request before our middlewares saw it."""
+        if isinstance(resp, web.HTTPException) and resp.status >= 400:
+            resp = _error(request, resp.status)
+        return await super().finish_response(request, resp, start_time)
 
     def handle_error(
         self,
@@ -98,6 +136,22 @@ class _HttpProtocol(web.RequestHandler):
             logger.error("a request failed outside of its handler", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, so it can only be cut off")
-        response = from_http_status(status, request.method, request.path).response()
+        response = _error(request, status)
         response.force_close()
         return response
+
+    def _give_up(self) -> None:
+        if self.transport is not None:
+            logger.info("a client did not read its answer for %g s: its connection is closed", UNREAD_SECONDS)
+            self.transport.abort()
+
+    def _stop_waiting(self) -> None:
+        if self._unread:
+            self._unread.cancel()
+            self._unread = None
+
+
+def _error(request: web.BaseRequest, status: int) -> web.Response:
+    response = from_http_status(status, request.method, request.path).response()
+    response.headers["X-Request-Id"] = request_id(request.headers.get("X-Request-Id"))
+    return response

@@ -12,6 +12,7 @@ from pagewire.frontend.anthropic.tools import TOOL_FIELDS, anthropic_tools
 from pagewire.frontend.anthropic.writer import MessageWriter
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import Conversation, render
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import unsupported, worded
@@ -34,37 +35,38 @@ class _Asked:
     use: ToolUse | None
 
 
+@admitted
 async def create_message(http: web.Request) -> web.StreamResponse:
     """Handle one request for a message."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        request = await read_request(http, MessagesRequest, RULES)
-        served = await frontend.catalog.find(request.model)
-        fields = _sampling_fields(request)
-        with worded({"'stop": "'stop_sequences"}):
-            sampling = base_sampling(fields, served, frontend.config, logprobs=None, prompt_logprobs=None)
-        with worded({"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}):
-            sampling = await constrained(sampling, fields, frontend.grammars)
-        asked = _read_prompt(http, request, served, frontend.config)
-        prompt = await turn_prompt(
-            asked.conversation,
-            served,
-            frontend.metrics,
-            max_tokens=None,
-            default=request.max_tokens,
-            param="messages",
-        )
-        turn = plan_turn(http, served, fields, sampling, asked.conversation, asked.use, prompt)
-        writer = MessageWriter(
-            f"msg_{uuid.uuid4().hex}",
-            request.model or served.name,
-            turn,
-            http[REQUEST_ID],
-            room_is_limit=prompt.max_tokens < request.max_tokens,
-        )
-        return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
+    request = await read_request(http, MessagesRequest, RULES)
+    served = await frontend.catalog.find(request.model)
+    fields = _sampling_fields(request)
+    with worded({"'stop": "'stop_sequences"}):
+        sampling = base_sampling(fields, served, frontend.config, logprobs=None, prompt_logprobs=None)
+    with worded({"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}):
+        sampling = await constrained(sampling, fields, frontend.grammars)
+    asked = _read_prompt(http, request, served, frontend.config)
+    prompt = await turn_prompt(
+        asked.conversation,
+        served,
+        frontend.metrics,
+        max_tokens=None,
+        default=request.max_tokens,
+        param="messages",
+    )
+    turn = plan_turn(http, served, fields, sampling, asked.conversation, asked.use, prompt)
+    writer = MessageWriter(
+        f"msg_{uuid.uuid4().hex}",
+        request.model or served.name,
+        turn,
+        http[REQUEST_ID],
+        room_is_limit=prompt.max_tokens < request.max_tokens,
+    )
+    return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
 
 
+@admitted
 async def count_tokens(http: web.Request) -> web.Response:
     """How many tokens the prompt of a message would have."""
     frontend = http.app[FRONTEND]

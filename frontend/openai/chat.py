@@ -4,6 +4,7 @@ from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.chat_parsed import ParsedChatShape
 from pagewire.frontend.openai.chat_prompt import chat_prompt
 from pagewire.frontend.openai.chat_shape import ChatFrame, ChatShape
@@ -20,31 +21,31 @@ from pagewire.frontend.state import FRONTEND
 from pagewire.protocol.messages import Sampling
 
 
+@admitted
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     """Handle one chat request."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        chat = await read_request(http, ChatRequest)
-        served = await frontend.catalog.find(chat.model)
-        base = await constrained(_sampling(chat, served, frontend.config), chat, frontend.grammars)
-        asked = _max_tokens(chat)
+    chat = await read_request(http, ChatRequest)
+    served = await frontend.catalog.find(chat.model)
+    base = await constrained(_sampling(chat, served, frontend.config), chat, frontend.grammars)
+    asked = _max_tokens(chat)
 
-        prompt = await chat_prompt(chat, served, frontend, asked)
-        max_tokens = fit_length(
-            len(prompt.ids), asked, served.defaults.max_tokens, served, part="messages", param="messages"
-        )
+    prompt = await chat_prompt(chat, served, frontend, asked)
+    max_tokens = fit_length(
+        len(prompt.ids), asked, served.defaults.max_tokens, served, part="messages", param="messages"
+    )
 
-        role = prompt.conversation.answer_role(frontend.config.response_role)
-        frame = ChatFrame(chat, served.name, role, prompt.conversation.echoed(role) if chat.echo else "", prompt.ids)
-        parsing = parsing_of(served, prompt.use, prompt.conversation, prompt.text)
-        jobs = [Prompt(prompt.ids, max_tokens)]
-        if parsing is None:
-            work = plan_work(http, served, chat, base, jobs)
-            return await respond(http, frontend, work, _named(ChatShape(frame), chat))
-        shape = ParsedChatShape(frame, parsing)
-        sampling, ending = parsing.bind(base), parsing.new_ending
-        work = plan_work(http, served, chat, sampling, jobs, shape.reasoning_tokens, new_ending=ending)
-        return await respond(http, frontend, work, _named(shape, chat))
+    role = prompt.conversation.answer_role(frontend.config.response_role)
+    frame = ChatFrame(chat, served.name, role, prompt.conversation.echoed(role) if chat.echo else "", prompt.ids)
+    parsing = parsing_of(served, prompt.use, prompt.conversation, prompt.text)
+    jobs = [Prompt(prompt.ids, max_tokens)]
+    if parsing is None:
+        work = plan_work(http, served, chat, base, jobs)
+        return await respond(http, frontend, work, _named(ChatShape(frame), chat))
+    shape = ParsedChatShape(frame, parsing)
+    sampling, ending = parsing.bind(base), parsing.new_ending
+    work = plan_work(http, served, chat, sampling, jobs, shape.reasoning_tokens, new_ending=ending)
+    return await respond(http, frontend, work, _named(shape, chat))
 
 
 def _sampling(chat: ChatRequest, served: ServedModel, config: FrontendConfig) -> Sampling:

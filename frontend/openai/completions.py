@@ -4,6 +4,7 @@ from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.best_of import BestShape, generated_choices
 from pagewire.frontend.openai.completion_prompts import completion_prompts
 from pagewire.frontend.openai.completion_shape import CompletionShape, echo_of
@@ -21,28 +22,28 @@ from pagewire.protocol.messages import Sampling
 DEFAULT_MAX_TOKENS = 16
 
 
+@admitted
 async def completions(http: web.Request) -> web.StreamResponse:
     """Handle one completions request."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        completion = await read_request(http, CompletionRequest)
-        served = await frontend.catalog.find(completion.model)
-        generated = generated_choices(completion, frontend.config)
-        base = _sampling(completion, generated, served, frontend.config)
-        base = await constrained(base, completion, frontend.grammars)
+    completion = await read_request(http, CompletionRequest)
+    served = await frontend.catalog.find(completion.model)
+    generated = generated_choices(completion, frontend.config)
+    base = _sampling(completion, generated, served, frontend.config)
+    base = await constrained(base, completion, frontend.grammars)
 
-        given = await completion_prompts(completion, served, frontend)
-        _check_choices(generated, len(given), frontend.config)
-        prompts = [Prompt(prompt.ids, _max_tokens(completion, prompt.ids, prompt.param, served)) for prompt in given]
+    given = await completion_prompts(completion, served, frontend)
+    _check_choices(generated, len(given), frontend.config)
+    prompts = [Prompt(prompt.ids, _max_tokens(completion, prompt.ids, prompt.param, served)) for prompt in given]
 
-        echoes = [echo_of(prompt, completion, served.tokenizer) for prompt in given] if completion.echo else None
-        shape: Shape = CompletionShape(completion, served.name, [prompt.ids for prompt in prompts], echoes)
-        if completion.return_tokens_as_token_ids:
-            shape = NamedByIdShape(shape)
-        if generated > completion.n:
-            shape = BestShape(shape, kept=completion.n, generated=generated)
-        work = plan_work(http, served, completion, base, prompts, per_prompt=generated)
-        return await respond(http, frontend, work, shape)
+    echoes = [echo_of(prompt, completion, served.tokenizer) for prompt in given] if completion.echo else None
+    shape: Shape = CompletionShape(completion, served.name, [prompt.ids for prompt in prompts], echoes)
+    if completion.return_tokens_as_token_ids:
+        shape = NamedByIdShape(shape)
+    if generated > completion.n:
+        shape = BestShape(shape, kept=completion.n, generated=generated)
+    work = plan_work(http, served, completion, base, prompts, per_prompt=generated)
+    return await respond(http, frontend, work, shape)
 
 
 def _sampling(completion: CompletionRequest, generated: int, served: ServedModel, config: FrontendConfig) -> Sampling:

@@ -1,15 +1,17 @@
 """Running a prepared request to its end, however its answer looks: time limit, failures, metrics, log line."""
 
-import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from aiohttp import web
 
 from pagewire.frontend.openai import sse
 from pagewire.frontend.openai.choices import Choices, started
-from pagewire.frontend.openai.errors import ApiError, internal, timed_out
-from pagewire.frontend.openai.http import SUMMARY
+from pagewire.frontend.openai.errors import ApiError, internal
+from pagewire.frontend.openai.http import DEADLINE, SUMMARY
+from pagewire.frontend.openai.progress import Progress
 from pagewire.frontend.openai.work import Work
 from pagewire.frontend.state import Frontend
 
@@ -37,36 +39,47 @@ async def deliver(http: web.Request, frontend: Frontend, work: Work, delivery: D
 
     What goes wrong before the first byte of the answer is raised as ApiError; after it, it ends the stream.
     """
-    limit = _time_limit(frontend.config.request_timeout, work.fields.timeout)
     stream = web.StreamResponse(headers=sse.HEADERS) if work.fields.stream else None
-    failed = False
     try:
-        async with asyncio.timeout(limit), started(frontend.pool, work.target, work.jobs) as choices:
+        async with (
+            accounted(http, frontend, work.progress, work.summary),
+            started(frontend.pool, work.target, work.jobs) as choices,
+        ):
             if stream is None:
                 return await delivery.whole(choices)
             await stream.prepare(http)
             with frontend.metrics.streams_open.track_inprogress():
                 await delivery.stream(choices, stream)
             return stream
-    except TimeoutError:
-        error = timed_out(limit or 0)
-    except ApiError as fault:
-        error, failed = fault, True
+    except ApiError as error:
+        if stream is None or not stream.prepared:
+            raise
+        await stream.write(delivery.failure(error))
+        return stream
+
+
+@asynccontextmanager
+async def accounted(
+    http: web.Request, frontend: Frontend, progress: Progress, summary: Callable[[], str]
+) -> AsyncIterator[None]:
+    """Keep the block to the request's time, and count and log how it ended.
+
+    Raises ApiError for whatever goes wrong, but for a client that has gone: that is no failure.
+    """
+    failed = False
+    try:
+        async with http[DEADLINE].kept():
+            yield
+    except ApiError:
+        failed = not http[DEADLINE].passed
+        raise
     except ConnectionError:
         raise
     except Exception:
         logger.exception("a request failed")
-        error, failed = internal("The server failed to answer this request."), True
+        failed = True
+        raise internal("The server failed to answer this request.") from None
     finally:
-        work.progress.ended(failed=failed)
+        progress.ended(failed=failed)
         if frontend.config.log_requests != "off":
-            http[SUMMARY] = work.summary()
-    if stream is None or not stream.prepared:
-        raise error
-    await stream.write(delivery.failure(error))
-    return stream
-
-
-def _time_limit(server: float | None, request: float | None) -> float | None:
-    limits = [limit for limit in (server, request) if limit is not None]
-    return min(limits, default=None)
+            http[SUMMARY] = summary()

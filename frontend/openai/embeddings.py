@@ -11,8 +11,10 @@ from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.generation import EngineError
-from pagewire.frontend.openai.errors import from_engine, internal, timed_out, unsupported
-from pagewire.frontend.openai.http import ARRIVED, SUMMARY, read_request
+from pagewire.frontend.openai.admission import admitted
+from pagewire.frontend.openai.deliver import accounted
+from pagewire.frontend.openai.errors import from_engine, internal, unsupported
+from pagewire.frontend.openai.http import ARRIVED, read_request
 from pagewire.frontend.openai.params import too_long
 from pagewire.frontend.openai.progress import Progress
 from pagewire.frontend.openai.prompts import given_prompts, prompt_ids, truncate
@@ -25,28 +27,23 @@ from pagewire.protocol.messages import Sampling
 _NO_TOKENS = Sampling(max_tokens=0)
 
 
+@admitted
 async def embeddings(http: web.Request) -> web.Response:
     """Handle one embeddings request."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        request = await read_request(http, EmbeddingRequest)
-        served = await frontend.catalog.find(request.model)
-        _check_model(request, served)
-        inputs = await _inputs(request, served, frontend)
+    request = await read_request(http, EmbeddingRequest)
+    served = await frontend.catalog.find(request.model)
+    _check_model(request, served)
+    inputs = await _inputs(request, served, frontend)
 
-        progress = Progress(frontend.metrics.for_model(served.name), http[ARRIVED], len(inputs))
-        failed = True
-        try:
-            async with asyncio.timeout(frontend.config.request_timeout):
-                vectors = await _embed_all(request, inputs, served, frontend, progress)
-            failed = False
-        except TimeoutError:
-            raise timed_out(frontend.config.request_timeout or 0) from None
-        finally:
-            progress.ended(failed=failed)
-            if frontend.config.log_requests != "off":
-                http[SUMMARY] = f"model={served.name} inputs={len(inputs)} prompt={sum(map(len, inputs))}"
-        return web.Response(body=encode(_answer(request, served, inputs, vectors)), content_type="application/json")
+    progress = Progress(frontend.metrics.for_model(served.name), http[ARRIVED], len(inputs))
+
+    def summary() -> str:
+        return f"model={served.name} inputs={len(inputs)} prompt={sum(map(len, inputs))}"
+
+    async with accounted(http, frontend, progress, summary):
+        vectors = await _embed_all(request, inputs, served, frontend, progress)
+    return web.Response(body=encode(_answer(request, served, inputs, vectors)), content_type="application/json")
 
 
 def _check_model(request: EmbeddingRequest, served: ServedModel) -> None:

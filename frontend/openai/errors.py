@@ -134,6 +134,7 @@ _HTTP_FAULTS = {
     408: HttpFault("The request did not arrive in time."),
     413: HttpFault("The request body is larger than this server accepts."),
     415: HttpFault("The request body must be JSON (Content-Type: application/json)."),
+    417: HttpFault("The only expectation that this server knows is 'Expect: 100-continue'."),
     431: HttpFault("The request's headers are larger than this server accepts."),
 }
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from pagewire.frontend.openai.deadline import Deadline
 from pagewire.frontend.openai.errors import ApiError
 from pagewire.frontend.openai.fields import RULES, FieldRules
 from pagewire.frontend.openai.parse import ignored_header, parse, strict_error
@@ -17,18 +18,21 @@ T = TypeVar("T", bound=msgspec.Struct)
 EXTRA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("extra_headers", dict)
 # When the request arrived, in ``time.perf_counter`` seconds.
 ARRIVED: web.RequestKey[float] = web.RequestKey("arrived", float)
+# When it must have been answered; of requests that were admitted.
+DEADLINE: web.RequestKey[Deadline] = web.RequestKey("deadline", Deadline)
 # What the access log says of a generation request beside its status.
 SUMMARY: web.RequestKey[str] = web.RequestKey("summary", str)
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
 
 async def read_request(http: web.Request, schema: type[T], rules: FieldRules = RULES) -> T:
-    """Read and check the JSON body; fields without effect go to the ``X-Ignored-Params`` header of the answer.
+    """Check the JSON body of an admitted request, and keep to the ``timeout`` in it.
 
-    Raises ApiError, or aiohttp's 413 for a body above the limit.
+    Fields without effect go to the ``X-Ignored-Params`` header of the answer. Raises ApiError.
     """
     _check_content_type(http.headers.get("Content-Type"))
     parsed = parse(await http.read(), schema, strict=http.app[FRONTEND].config.strict_params, rules=rules)
+    http[DEADLINE].shorten(getattr(parsed.request, "timeout", None))
     if parsed.ignored:
         http[EXTRA_HEADERS]["X-Ignored-Params"] = ignored_header(parsed.ignored)
     return parsed.request

@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.chat_prompt import chat_prompt
 from pagewire.frontend.openai.completion_prompts import completion_prompts
 from pagewire.frontend.openai.http import read_request
@@ -14,27 +15,27 @@ from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.state import FRONTEND
 
 
+@admitted
 async def render_chat(http: web.Request) -> web.Response:
     """The prompt of a chat request."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        chat = await read_request(http, ChatRequest)
-        served = await frontend.catalog.find(chat.model)
-        asked = chat.max_tokens if chat.max_completion_tokens is None else chat.max_completion_tokens
-        prompt = await chat_prompt(chat, served, frontend, asked)
-        # Of a prompt that was cut, the text is that of the ids.
-        text = None if chat.truncate_prompt_tokens is not None else prompt.text
-        return _answer(chat.model, served, [(text, prompt.ids)])
+    chat = await read_request(http, ChatRequest)
+    served = await frontend.catalog.find(chat.model)
+    asked = chat.max_tokens if chat.max_completion_tokens is None else chat.max_completion_tokens
+    prompt = await chat_prompt(chat, served, frontend, asked)
+    # Of a prompt that was cut, the text is that of the ids.
+    text = None if chat.truncate_prompt_tokens is not None else prompt.text
+    return _answer(chat.model, served, [(text, prompt.ids)])
 
 
+@admitted
 async def render_completions(http: web.Request) -> web.Response:
     """The prompts of a completions request."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        completion = await read_request(http, CompletionRequest)
-        served = await frontend.catalog.find(completion.model)
-        prompts = await completion_prompts(completion, served, frontend)
-        return _answer(completion.model, served, [(prompt.text, prompt.ids) for prompt in prompts])
+    completion = await read_request(http, CompletionRequest)
+    served = await frontend.catalog.find(completion.model)
+    prompts = await completion_prompts(completion, served, frontend)
+    return _answer(completion.model, served, [(prompt.text, prompt.ids) for prompt in prompts])
 
 
 def _answer(

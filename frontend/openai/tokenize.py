@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import conversation_of, render
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.http import read_request
@@ -14,6 +15,7 @@ from pagewire.frontend.openai.tools import tool_use
 from pagewire.frontend.state import FRONTEND
 
 
+@admitted
 async def tokenize(http: web.Request) -> web.Response:
     """The ids of a prompt as completions would make them, or of messages as chat would."""
     frontend = http.app[FRONTEND]
@@ -36,6 +38,7 @@ async def tokenize(http: web.Request) -> web.Response:
     return web.Response(body=encode(answer), content_type="application/json")
 
 
+@admitted
 async def detokenize(http: web.Request) -> web.Response:
     """The text of ids, special tokens included."""
     request = await read_request(http, DetokenizeRequest)

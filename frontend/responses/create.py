@@ -10,6 +10,7 @@ from aiohttp import web
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.middlewares import key_digest
+from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import Conversation, Message
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported, worded
@@ -44,26 +45,26 @@ _NEVER_PRESENT = frozenset(
 )
 
 
+@admitted
 async def create_response(http: web.Request) -> web.StreamResponse:
     """Handle one request for a response."""
     frontend = http.app[FRONTEND]
-    with frontend.admitted():
-        request = await read_request(http, ResponsesRequest, RULES)
-        _check_fields(http, request)
-        served = await frontend.catalog.find(request.model)
-        sampling = await _format(_sampling(request, served, frontend.config), request, frontend)
-        use = response_tools(request)
-        items = [*_earlier_items(http, request), *read_input(request.input)]
+    request = await read_request(http, ResponsesRequest, RULES)
+    _check_fields(http, request)
+    served = await frontend.catalog.find(request.model)
+    sampling = await _format(_sampling(request, served, frontend.config), request, frontend)
+    use = response_tools(request)
+    items = [*_earlier_items(http, request), *read_input(request.input)]
 
-        conversation, prompt = await _prompt(request, items, use, served, frontend)
-        turn = plan_turn(http, served, request, sampling, conversation, use, prompt)
+    conversation, prompt = await _prompt(request, items, use, served, frontend)
+    turn = plan_turn(http, served, request, sampling, conversation, use, prompt)
 
-        def keep(document: dict[str, Any]) -> None:
-            if request.store:
-                http.app[RESPONSES].put(key_digest(http), document, items)
+    def keep(document: dict[str, Any]) -> None:
+        if request.store:
+            http.app[RESPONSES].put(key_digest(http), document, items)
 
-        writer = ResponseWriter(_head(request, served, sampling), turn, keep, sampling.logprobs)
-        return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
+    writer = ResponseWriter(_head(request, served, sampling), turn, keep, sampling.logprobs)
+    return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
 
 
 def _check_fields(http: web.Request, request: ResponsesRequest) -> None:

@@ -1,12 +1,13 @@
 """``POST /v1/embeddings``: forms of input and output, what is refused, and OpenAI's own client."""
 
+import asyncio
 import struct
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from tests.fake_engine import LIMITS, FakeEngine, toy_model
+from tests.fake_engine import LIMITS, FakeEngine, toy_model, until
 from tests.frontend.running import Server, StartServer
 
 VECTOR = (0.5, -0.25, 1e-8)
@@ -127,3 +128,19 @@ async def test_an_engine_that_answers_without_an_embedding_is_an_error(server: S
     engine.embedding = None
     status, answer = await embed(server, ["a", "b"])
     assert (status, answer["error"]["type"]) == (500, "server_error")
+
+
+async def test_a_client_that_goes_is_no_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    def ended(reason: str) -> float | None:
+        labels = {"model_name": "toy", "finished_reason": reason}
+        return server.frontend.metrics.registry.get_sample_value("pagewire_request_success_total", labels)
+
+    monkeypatch.setattr(FakeEngine, "_send_delta", never)
+    waiting = asyncio.create_task(embed(server))
+    await until(lambda: server.frontend.inflight)
+    waiting.cancel()
+    await until(lambda: ended("abort") == 1)
+    assert not ended("error")

@@ -121,7 +121,15 @@ async def test_what_is_not_http_gets_an_error_object_too(server: Server, request
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    assert b"\r\nX-Request-Id: " in head
     check_error(strict_json(body))
+
+
+async def test_an_expectation_that_cannot_be_met_gets_an_error_object_too(server: Server) -> None:
+    headers = {"Expect": "foo", "X-Request-Id": "mine"}
+    async with server.http.post(f"{server.url}/v1/completions", data=b"{}", headers=headers) as response:
+        assert (response.status, response.headers["X-Request-Id"]) == (417, "mine")
+        check_error(await response.json())
 
 
 async def test_a_body_that_is_not_coded_as_it_says_is_a_400(server: Server) -> None:
@@ -170,7 +178,12 @@ async def test_too_many_open_requests_are_turned_away(start_server: StartServer,
 
 async def test_without_an_engine_requests_get_503_and_health_is_well(start_server: StartServer) -> None:
     server = await start_server(with_engine=False)
-    for status, answer in (await server.chat(), await server.complete(), await server.get("/ready")):
+    for status, answer in (
+        await server.chat(),
+        await server.complete(),
+        await server.get("/v1/models/toy"),
+        await server.get("/ready"),
+    ):
         assert status == 503
         assert check_error(answer)["type"] == "server_error"
     assert await server.get("/health") == (200, {"status": "ok"})
