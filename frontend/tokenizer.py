@@ -10,8 +10,9 @@ import tokenizers
 
 from pagewire.protocol.panics import no_panics
 
-# About two milliseconds of work: shorter texts are encoded at once, longer ones in a thread.
+# About two milliseconds of work at most: shorter texts are encoded, and decoded, at once, longer ones in a thread.
 INLINE_CHARACTERS = 4_000
+INLINE_IDS = 4_000
 _THREADS = 2
 
 
@@ -56,6 +57,12 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """Return the text of ``ids``; unknown ids are left out."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    async def decode_async(self, ids: Sequence[int]) -> str:
+        """Decode like ``decode``; many ids are decoded in a thread while the event loop goes on."""
+        if len(ids) <= INLINE_IDS:
+            return self.decode(ids)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self.decode, ids)
 
     def token(self, token_id: int) -> str | None:
         """Return the vocabulary entry of an id (in the vocabulary's own alphabet), None if there is none."""

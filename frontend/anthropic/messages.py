@@ -18,7 +18,7 @@ from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import unsupported, worded
 from pagewire.frontend.openai.http import REQUEST_ID, keys_without_effect, note_ignored, read_request
 from pagewire.frontend.openai.params import base_sampling
-from pagewire.frontend.openai.prompts import check_text
+from pagewire.frontend.openai.prompts import count_prompt
 from pagewire.frontend.openai.schema import SamplingFields
 from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.openai.structured import constrained
@@ -74,8 +74,7 @@ async def count_tokens(http: web.Request) -> web.Response:
     served = await frontend.catalog.find(request.model)
     asked = _read_prompt(http, request, served, frontend.config)
     text = await render(asked.conversation, served, frontend.metrics)
-    check_text(text, "messages")
-    ids = await served.tokenizer.encode_async(text, False)
+    ids = await count_prompt(text, False, served, "messages")
     return web.Response(body=encode({"input_tokens": len(ids)}), content_type="application/json")
 
 

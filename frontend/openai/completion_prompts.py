@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.infill import infill
-from pagewire.frontend.openai.prompts import GivenPrompt, given_prompts, prompt_ids, truncate
+from pagewire.frontend.openai.prompts import GivenPrompt, encode_prompt, given_prompts, prompt_ids, truncate
 from pagewire.frontend.openai.schema import CompletionRequest
 from pagewire.frontend.state import Frontend
 
@@ -33,16 +33,27 @@ async def completion_prompts(
     )
     if completion.suffix and completion.echo:
         raise invalid("'echo' is not available with 'suffix'.", "echo")
+    suffix = await _suffix(completion, served, frontend)
     prompts = []
     for prompt in given:
-        prompts.append(await _prompt(prompt, completion, served, frontend))
+        prompts.append(await _prompt(prompt, suffix, completion, served, frontend))
         # Short prompts are tokenized at once; many of them must still let others have a turn.
         await asyncio.sleep(0)
     return prompts
 
 
+async def _suffix(completion: CompletionRequest, served: ServedModel, frontend: Frontend) -> tuple[int, ...]:
+    if not completion.suffix:
+        return ()
+    return await encode_prompt(completion.suffix, False, served, frontend.metrics, part="suffix", param="suffix")
+
+
 async def _prompt(
-    given: GivenPrompt, completion: CompletionRequest, served: ServedModel, frontend: Frontend
+    given: GivenPrompt,
+    suffix: tuple[int, ...],
+    completion: CompletionRequest,
+    served: ServedModel,
+    frontend: Frontend,
 ) -> CompletionPrompt:
     asked = completion.truncate_prompt_tokens
     special = completion.add_special_tokens and not completion.suffix
@@ -51,6 +62,6 @@ async def _prompt(
     text = given.text if len(ids) == len(whole) else None
     if completion.suffix:
         around: Sequence[int] = served.tokenizer.encode("", True) if completion.add_special_tokens else ()
-        ids = (*around, *infill(ids, completion.suffix, served.tokenizer))
+        ids = (*around, *infill(ids, suffix, served.tokenizer))
         text = None
     return CompletionPrompt(ids, text, given.param)

@@ -130,9 +130,9 @@ class CompletionShape:
         return self._text_heads[index] + encode(text) + self._text_tail
 
 
-def echo_of(prompt: CompletionPrompt, completion: CompletionRequest, tokenizer: Tokenizer) -> Echo:
+async def echo_of(prompt: CompletionPrompt, completion: CompletionRequest, tokenizer: Tokenizer) -> Echo:
     """What the answers to a prompt begin with."""
-    decoded = tokenizer.decode(prompt.ids)
+    decoded = await tokenizer.decode_async(prompt.ids)
     text = decoded if prompt.text is None else prompt.text
     hidden = len(decoded) - len(text) if decoded.endswith(text) else 0
     by_id = completion.return_tokens_as_token_ids

@@ -36,7 +36,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
     _check_choices(generated, len(given), frontend.config)
     prompts = [Prompt(prompt.ids, _max_tokens(completion, prompt.ids, prompt.param, served)) for prompt in given]
 
-    echoes = [echo_of(prompt, completion, served.tokenizer) for prompt in given] if completion.echo else None
+    echoes = [await echo_of(prompt, completion, served.tokenizer) for prompt in given] if completion.echo else None
     shape: Shape = CompletionShape(completion, served.name, [prompt.ids for prompt in prompts], echoes)
     if completion.return_tokens_as_token_ids:
         shape = NamedByIdShape(shape)

@@ -16,7 +16,7 @@ MARKERS = (
 )
 
 
-def infill(prefix: Sequence[int], suffix: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+def infill(prefix: Sequence[int], suffix: Sequence[int], tokenizer: Tokenizer) -> tuple[int, ...]:
     """The prompt whose continuation belongs between ``prefix`` and ``suffix``.
 
     Raises ApiError if the tokenizer has no tokens for it.
@@ -25,5 +25,5 @@ def infill(prefix: Sequence[int], suffix: str, tokenizer: Tokenizer) -> tuple[in
         ids = [token for marker in markers if (token := tokenizer.token_id(marker)) is not None]
         if len(ids) == len(markers):
             before, after, middle = ids
-            return (before, *prefix, after, *tokenizer.encode(suffix, False), middle)
+            return (before, *prefix, after, *suffix, middle)
     raise unsupported("'suffix': this model has no tokens for filling in the middle.", "suffix")

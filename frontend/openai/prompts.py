@@ -11,6 +11,11 @@ from pagewire.frontend.openai.params import too_long
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.token_limits import check_token_ids
 
+# Text to be counted or cut may be longer than the context, but not without bound: this is half a second of one of the
+# threads that every request needs. 16 characters a token are more than any language has.
+_COUNTED_CHARS = 1_000_000
+_CHARS_PER_TOKEN = 16
+
 
 async def encode_prompt(
     text: str,
@@ -26,10 +31,12 @@ async def encode_prompt(
 
     ``part`` is what the prompt is called in errors, ``param`` the field it came from. Raises ApiError if there is no
     token at all, or surely more than the context holds, which is told without tokenizing; with ``any_length`` the
-    caller will cut it.
+    caller will cut it, so of a very long one only the end is read.
     """
     limit = served.limits.max_model_len
-    if not any_length and served.tokenizer.certainly_exceeds(text, limit):
+    if any_length:
+        text = _end_of(text, served)
+    elif served.tokenizer.certainly_exceeds(text, limit):
         raise too_long(limit, f"your {part} resulted in more than {limit} tokens", part, param)
     check_text(text, param)
     begun = time.perf_counter()
@@ -38,6 +45,16 @@ async def encode_prompt(
     if not ids:
         raise invalid(f"Invalid value for '{param}': expected at least one token, got an empty prompt.", param)
     return ids
+
+
+async def count_prompt(text: str, add_special_tokens: bool, served: ServedModel, param: str) -> list[int]:
+    """The ids of a prompt that nobody will generate for; raises ApiError if it is far longer than the context."""
+    most = _most_chars(served)
+    if len(text) > most:
+        message = f"Invalid value for '{param}': expected a prompt of at most {most} characters, got {len(text)}."
+        raise invalid(message, param, "string_above_max_length")
+    check_text(text, param)
+    return await served.tokenizer.encode_async(text, add_special_tokens)
 
 
 def check_text(text: str, param: str) -> None:
@@ -106,12 +123,15 @@ def truncate(ids: tuple[int, ...], asked: int | None, max_tokens: int, served: S
 
 def _given(value: Any, param: str, served: ServedModel, any_length: bool) -> GivenPrompt:
     if isinstance(value, str):
-        return GivenPrompt(param, text=value)
+        return GivenPrompt(param, text=_end_of(value, served) if any_length else value)
     if not isinstance(value, list) or not value:
         raise invalid(f"Invalid value for '{param}': expected a string or a non-empty list of token ids.", param)
     limit = served.limits.max_model_len
     if not any_length and len(value) > limit:
         raise too_long(limit, f"your prompt has {len(value)} tokens", "prompt", param)
+    if any_length:
+        # Never more than these are kept.
+        value = value[-limit:]
     for index, token in enumerate(value):
         if type(token) is not int:
             where = f"{param}[{index}]"
@@ -120,6 +140,15 @@ def _given(value: Any, param: str, served: ServedModel, any_length: bool) -> Giv
             )
     check_token_ids(value, param, served.model.vocab_size)
     return GivenPrompt(param, ids=tuple(value))
+
+
+def _end_of(text: str, served: ServedModel) -> str:
+    """What can matter of a prompt of which only the last tokens are kept."""
+    return text[-_most_chars(served) :]
+
+
+def _most_chars(served: ServedModel) -> int:
+    return max(_COUNTED_CHARS, _CHARS_PER_TOKEN * served.limits.max_model_len)
 
 
 def _is_number(value: Any) -> bool:

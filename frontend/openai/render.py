@@ -25,7 +25,7 @@ async def render_chat(http: web.Request) -> web.Response:
     prompt = await chat_prompt(chat, served, frontend, asked)
     # Of a prompt that was cut, the text is that of the ids.
     text = None if chat.truncate_prompt_tokens is not None else prompt.text
-    return _answer(chat.model, served, [(text, prompt.ids)])
+    return await _answer(chat.model, served, [(text, prompt.ids)])
 
 
 @admitted
@@ -35,10 +35,10 @@ async def render_completions(http: web.Request) -> web.Response:
     completion = await read_request(http, CompletionRequest)
     served = await frontend.catalog.find(completion.model)
     prompts = await completion_prompts(completion, served, frontend)
-    return _answer(completion.model, served, [(prompt.text, prompt.ids) for prompt in prompts])
+    return await _answer(completion.model, served, [(prompt.text, prompt.ids) for prompt in prompts])
 
 
-def _answer(
+async def _answer(
     model: str | None, served: ServedModel, prompts: Sequence[tuple[str | None, tuple[int, ...]]]
 ) -> web.Response:
     """A list of prompts; where the text is None it is what the ids say."""
@@ -46,7 +46,7 @@ def _answer(
         {
             "object": "prompt",
             "index": index,
-            "prompt": served.tokenizer.decode(ids) if text is None else text,
+            "prompt": await served.tokenizer.decode_async(ids) if text is None else text,
             "prompt_token_ids": ids,
             "count": len(ids),
         }

@@ -11,10 +11,15 @@ from pagewire.frontend.tokenizer import Tokenizer
 MAX_STOP_CHARS = 1024
 # Each is compared with the output at every step.
 MAX_BAD_WORDS = 256
+# Of one, and of all: each is tokenized in several forms, while other requests wait.
+MAX_BAD_WORD_CHARS = 128
+MAX_BAD_WORDS_CHARS = 8192
 
 
 def check_token_ids(ids: Sequence[int], param: str, vocab_size: int) -> None:
     """Raise ApiError naming the first id that the model does not know."""
+    if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
+        return
     for position, token in enumerate(ids):
         if not 0 <= token < vocab_size:
             where = f"{param}[{position}]"
@@ -43,11 +48,14 @@ def bad_word_ids(words: Sequence[str], allowed: Sequence[int], tokenizer: Tokeni
         raise invalid(
             f"Invalid value for 'bad_words': expected at most {MAX_BAD_WORDS} words, got {len(words)}.", "bad_words"
         )
+    if sum(map(len, words)) > MAX_BAD_WORDS_CHARS:
+        message = f"Invalid value for 'bad_words': expected at most {MAX_BAD_WORDS_CHARS} characters in all."
+        raise invalid(message, "bad_words")
     sequences: dict[tuple[int, ...], None] = {}
     for index, word in enumerate(words):
         where = f"bad_words[{index}]"
-        if len(word) > MAX_STOP_CHARS:
-            raise invalid(f"Invalid value for '{where}': expected at most {MAX_STOP_CHARS} characters.", where)
+        if len(word) > MAX_BAD_WORD_CHARS:
+            raise invalid(f"Invalid value for '{where}': expected at most {MAX_BAD_WORD_CHARS} characters.", where)
         forms = _forms(word, tokenizer)
         if not forms:
             raise invalid(f"Invalid value for '{where}': expected a word of at least one token.", where)

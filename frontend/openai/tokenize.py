@@ -7,12 +7,15 @@ from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import conversation_of, render
 from pagewire.frontend.openai.errors import invalid
 from pagewire.frontend.openai.http import read_request
-from pagewire.frontend.openai.prompts import check_text
+from pagewire.frontend.openai.prompts import count_prompt
 from pagewire.frontend.openai.schema import DetokenizeRequest, TokenizeRequest
 from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.openai.token_limits import check_token_ids
 from pagewire.frontend.openai.tools import tool_use
 from pagewire.frontend.state import FRONTEND
+
+# Of a request; more only where the context is longer.
+_MOST_IDS = 100_000
 
 
 @admitted
@@ -28,12 +31,11 @@ async def tokenize(http: web.Request) -> web.Response:
         use = tool_use(request.tools, request.tool_choice)
         conversation = conversation_of(request.messages, request, frontend.config, use.shown if use else None)
         text = await render(conversation, served, frontend.metrics)
-        check_text(text, "messages")
         special = bool(special)
     else:
         text = request.prompt or ""
         special = special is not False
-    ids = await served.tokenizer.encode_async(text, special)
+    ids = await count_prompt(text, special, served, "prompt" if request.messages is None else "messages")
     answer = {"count": len(ids), "max_model_len": served.limits.max_model_len, "tokens": ids}
     return web.Response(body=encode(answer), content_type="application/json")
 
@@ -43,8 +45,12 @@ async def detokenize(http: web.Request) -> web.Response:
     """The text of ids, special tokens included."""
     request = await read_request(http, DetokenizeRequest)
     served = await http.app[FRONTEND].catalog.find(request.model)
+    most = max(_MOST_IDS, served.limits.max_model_len)
+    if len(request.tokens) > most:
+        message = f"Invalid value for 'tokens': expected at most {most} token ids, got {len(request.tokens)}."
+        raise invalid(message, "tokens", "array_above_max_length")
     check_token_ids(request.tokens, "tokens", served.model.vocab_size)
-    answer = {"prompt": served.tokenizer.decode(request.tokens)}
+    answer = {"prompt": await served.tokenizer.decode_async(request.tokens)}
     return web.Response(body=encode(answer), content_type="application/json")
 
 

@@ -18,6 +18,7 @@ _ERRORS: Mapping[int, str] = {
     401: "A valid API key is required.",
     404: "What the request names does not exist.",
     405: "The route does not take this method.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     429: "Too many requests for now; try again after Retry-After seconds.",

@@ -48,6 +48,7 @@ async def test_allowed_tokens_and_bad_words_reach_the_engine_as_ids(
         ({"bad_words": "a"}, "bad_words"),
         ({"bad_words": ["x" * 2000]}, "bad_words[0]"),
         ({"bad_words": ["x"] * 1000}, "bad_words"),
+        ({"bad_words": ["x" * 100] * 100}, "bad_words"),
         ({"bad_words": ["H", "i"], "allowed_token_ids": [72, 105]}, "bad_words"),
         ({"logprobs_mode": "processed_logprobs"}, "logprobs_mode"),
         ({"truncation_side": "right"}, "truncation_side"),
@@ -94,6 +95,11 @@ async def test_a_prompt_of_any_length_can_be_cut_to_what_fits(server: Server, en
     status, _ = await ask(server, path, content="x" * 5000, truncate_prompt_tokens=-1, max_tokens=10)
     assert status == 200
     assert len(engine.received[0].prompt) == LIMITS.max_model_len - 10
+
+
+async def test_a_suffix_that_cannot_fit_is_not_tokenized(server: Server) -> None:
+    status, answer = await server.complete(suffix="x" * 1_000_000)
+    assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, "suffix", "context_length_exceeded")
 
 
 async def test_a_suffix_needs_a_model_that_fills_in(server: Server) -> None:
