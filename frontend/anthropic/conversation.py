@@ -115,11 +115,13 @@ class ConversationReader:
 
 
 def _joined(message: Message, following: Message) -> bool:
-    """Add a message to the one before it if both say something in the same role: they are one turn."""
+    """Add a message to the one before it, in place, if both say something in the same role: they are one turn."""
     says_only = message.keys() == following.keys() == {"role", "content"}
     if not says_only or message["role"] != following["role"]:
         return False
-    message["content"] = [*_as_parts(message["content"]), *_as_parts(following["content"])]
+    parts = _as_parts(message["content"])
+    parts += _as_parts(following["content"])
+    message["content"] = parts
     return True
 
 

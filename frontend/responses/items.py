@@ -49,6 +49,9 @@ def messages_of(items: Sequence[Item]) -> list[Message]:
                 messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _output_text(item)})
             case "reasoning":
                 _add_reasoning(messages, item)
+    for message in messages:
+        if "reasoning_content" in message:
+            message["reasoning_content"] = "".join(message["reasoning_content"])
     return messages
 
 
@@ -172,10 +175,10 @@ def _assistant_turn(messages: list[Message]) -> Message:
 
 
 def _add_reasoning(messages: list[Message], item: Item) -> None:
-    """Thoughts come before what is said and called: after that, they begin another message."""
+    """Thoughts, a list for now, come before what is said and called: after that, they begin another message."""
     text = "\n".join(part["text"] for part in item["content"] or item["summary"])
     turn = _assistant_turn(messages)
     if "content" in turn or "tool_calls" in turn:
         messages.append({"role": "assistant"})
         turn = messages[-1]
-    turn["reasoning_content"] = turn.get("reasoning_content", "") + text
+    turn.setdefault("reasoning_content", []).append(text)

@@ -1,5 +1,6 @@
 """Leaving the last message open: the prompt ends where the message's content ends, whatever the template adds."""
 
+import secrets
 from typing import Any
 
 from pagewire.frontend.templates.errors import TemplateError
@@ -14,11 +15,10 @@ class Continuation:
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         """Mark the last of ``messages`` in place; TemplateError if it has no text to continue."""
-        self._mark = "END_OF_OPEN_MESSAGE"
+        # Nobody can have written it.
+        self._mark = f"END_OF_OPEN_MESSAGE_{secrets.token_hex(8)}"
         last = messages[-1]
         content = last.get("content")
-        while self._mark in str(content):
-            self._mark += "_"
         if isinstance(content, str):
             self._text = content
             last["content"] = f"{content}{self._mark} "

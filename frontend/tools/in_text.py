@@ -6,6 +6,7 @@ The words and tags are those of the shipped template ``tool_use``, and calls are
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from pagewire.frontend.surrogates import read_json
@@ -29,18 +30,13 @@ def with_tools_in_text(messages: Sequence[Message], tools: Sequence[Any]) -> lis
     is no text.
     """
     told: list[Message] = []
-    after_tool = False
-    for index, message in enumerate(messages):
-        content = f"messages[{index}].content"
-        if message["role"] == "tool":
-            result = f"<tool_response>\n{content_text(message.get('content'), content)}\n</tool_response>"
-            if after_tool:
-                # Results of one round of calls share a turn.
-                result = f"{told.pop()['content']}\n{result}"
-            told.append({"role": "user", "content": result})
+    for are_results, group in groupby(enumerate(messages), lambda entry: entry[1]["role"] == "tool"):
+        if are_results:
+            # Results of one round of calls share a turn.
+            results = (_result(message, f"messages[{index}].content") for index, message in group)
+            told.append({"role": "user", "content": "\n".join(results)})
         else:
-            told.append(_with_calls_in_text(message, content))
-        after_tool = message["role"] == "tool"
+            told += (_with_calls_in_text(message, f"messages[{index}].content") for index, message in group)
     if not tools:
         return told
     instruction = _instruction(tools)
@@ -57,6 +53,10 @@ def _instruction(tools: Sequence[Any]) -> str:
         "To call one, answer with its name and arguments as JSON:\n"
         f'{OPEN}\n{{"name": "NAME", "arguments": {{}}}}\n{CLOSE}'
     )
+
+
+def _result(message: Message, where: str) -> str:
+    return f"<tool_response>\n{content_text(message.get('content'), where)}\n</tool_response>"
 
 
 def _with_calls_in_text(message: Message, where: str) -> Message:

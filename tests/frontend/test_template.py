@@ -1,6 +1,7 @@
 import asyncio
 import logging
 import threading
+import time
 from datetime import datetime
 from typing import Any
 
@@ -78,6 +79,14 @@ def test_a_message_that_looks_like_the_mark_is_continued_all_the_same() -> None:
     last = {"role": "assistant", "content": "END_OF_OPEN_MESSAGE of END_OF_OPEN_MESSAGE_ "}
     rendered = render(TRIMMING + "{{ messages[0].content }}", last, generate=False, continue_final_message=True)
     assert rendered.startswith("<assistant>END_OF_OPEN_MESSAGE of END_OF_OPEN_MESSAGE_")
+
+
+def test_no_message_makes_finding_a_mark_long_work() -> None:
+    last = {"role": "assistant", "content": "END_OF_OPEN_MESSAGE" + "_" * 200_000}
+    # It took quadratic time once.
+    begun = time.process_time()
+    render(TRIMMING, last, generate=False, continue_final_message=True)
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(

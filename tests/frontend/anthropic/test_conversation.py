@@ -1,5 +1,6 @@
 """Content blocks: whatever a client sends is read or refused by name."""
 
+import copy
 from typing import Any
 
 from hypothesis import given
@@ -35,3 +36,12 @@ def test_tools_are_read_or_refused_by_name(tools: list[Any], choice: Any) -> Non
         assert use.status == 400
         assert use.param
         assert use.param.startswith("tool")
+
+
+def test_messages_of_one_role_in_a_row_are_one_turn_and_the_clients_are_left_alone() -> None:
+    block = {"type": "text", "text": "b"}
+    given = [{"role": "user", "content": said} for said in ("a", [block, block], "c")]
+    before = copy.deepcopy(given)
+    [turn] = ConversationReader().read(None, given)
+    assert [part["text"] for part in turn["content"]] == ["a", "b", "b", "c"]
+    assert given == before

@@ -57,3 +57,10 @@ def test_what_the_assistant_does_in_a_row_is_one_message() -> None:
 def test_ids_that_a_client_sends_back_are_kept() -> None:
     [item] = read_input([{**call(1), "id": "fc_1"}])
     assert item["id"] == "fc_1"
+
+
+def test_thoughts_in_a_row_are_one_text() -> None:
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    said = {"role": "assistant", "content": "So."}
+    messages = messages_of(read_input([thought, thought, said, thought]))
+    assert [message["reasoning_content"] for message in messages] == ["Hm.Hm.", "Hm."]
