@@ -8,7 +8,7 @@ from aiohttp import web
 
 from pagewire.frontend.anthropic.conversation import ConversationReader
 from pagewire.frontend.anthropic.schema import RULES, CountTokensRequest, MessagesRequest, PromptFields
-from pagewire.frontend.anthropic.tools import TOOL_FIELDS, anthropic_tools
+from pagewire.frontend.anthropic.tools import anthropic_tools
 from pagewire.frontend.anthropic.writer import MessageWriter
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
@@ -16,7 +16,7 @@ from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import Conversation, render
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import unsupported, worded
-from pagewire.frontend.openai.http import REQUEST_ID, keys_without_effect, note_ignored, read_request
+from pagewire.frontend.openai.http import REQUEST_ID, note_ignored, read_request
 from pagewire.frontend.openai.params import base_sampling
 from pagewire.frontend.openai.prompts import count_prompt
 from pagewire.frontend.openai.schema import SamplingFields
@@ -105,10 +105,7 @@ def _read_prompt(http: web.Request, request: PromptFields, served: ServedModel, 
     kwargs = {**config.default_chat_template_kwargs, **_thinking(request, served)}
     if request.output_config.effort is not None:
         kwargs.setdefault("reasoning_effort", request.output_config.effort)
-    ignored = [*reader.without_effect, *keys_without_effect(request.tools, TOOL_FIELDS, "tools")]
-    if request.thinking is not None and request.thinking.budget_tokens is not None:
-        ignored.append("thinking.budget_tokens")
-    note_ignored(http, ignored, RULES)
+    note_ignored(http, reader.without_effect, RULES)
     continues = messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
     return _Asked(Conversation(messages, not continues, continues, kwargs, None, use.shown if use else None), use)
 

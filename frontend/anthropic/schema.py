@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from pagewire.frontend.openai.fields import FieldRules, Refused
+from pagewire.frontend.openai.fields import FieldRules, Parts, Refused
 from pagewire.frontend.openai.schema import Fraction, Positive
 
 
@@ -73,4 +73,14 @@ _IGNORED: Mapping[str, str] = {
     "thinking.budget_tokens": "the model has no such control",
 }
 
-RULES = FieldRules(_REFUSED, _IGNORED)
+_PARTS: Parts = {
+    # Content blocks say the last two of these about themselves, wherever they are: ``conversation`` notes it.
+    "system": frozenset({"type", "text", "cache_control", "citations"}),
+    "thinking": frozenset({"type", "display"}),
+    "output_config": frozenset({"effort", "format"}),
+    "output_config.format": frozenset({"type", "schema"}),
+    "tools": frozenset({"type", "name", "description", "input_schema", "strict"}),
+    "tool_choice": frozenset({"type", "name", "disable_parallel_tool_use"}),
+}
+
+RULES = FieldRules(_REFUSED, _IGNORED, _PARTS)

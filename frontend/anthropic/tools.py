@@ -7,9 +7,6 @@ from pagewire.frontend.openai.errors import invalid, unsupported, worded
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.tools import ToolUse, tool_use
 
-# All that is read of a tool.
-TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
-
 _WORDS = {".function.parameters": ".input_schema", ".function": ""}
 
 

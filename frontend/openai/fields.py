@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Body = Mapping[str, Any]
+Parts = Mapping[str, frozenset[str]]
 
 
 def _never(value: Any, body: Body) -> bool:
@@ -106,15 +107,30 @@ IGNORED: Mapping[str, str] = {
     "prompt_cache_key": "prefixes are cached without a key",
     "prompt_cache_options": "prefixes are cached without options",
     "prompt_cache_retention": "prefixes are cached while there is room",
+    "stream_options.include_obfuscation": "nothing is obfuscated",
+}
+
+# Of fields that are objects, or lists of them: the parts that have an effect.
+PARTS: Parts = {
+    "stream_options": frozenset({"include_usage", "continuous_usage_stats"}),
+    # The latter are those of a structural tag, which the engine reads as a whole.
+    "response_format": frozenset({"type", "json_schema", "format", "structures", "triggers"}),
+    "response_format.json_schema": frozenset({"name", "description", "schema", "strict"}),
+    "tools": frozenset({"type", "function"}),
+    "tools.function": frozenset({"name", "description", "parameters", "strict"}),
+    "tool_choice": frozenset({"type", "function", "allowed_tools"}),
+    "tool_choice.function": frozenset({"name"}),
+    "tool_choice.allowed_tools": frozenset({"mode", "tools"}),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRules:
-    """What an endpoint refuses, and why it ignores what it ignores."""
+    """What an endpoint refuses, why it ignores what it ignores, and by the path of a field, which parts of it count."""
 
     refused: Mapping[str, Refused]
     ignored: Mapping[str, str]
+    parts: Parts
 
 
-RULES = FieldRules(REFUSED, IGNORED)
+RULES = FieldRules(REFUSED, IGNORED, PARTS)

@@ -1,7 +1,7 @@
 """Between aiohttp and our endpoints: reading a request's body, and what handlers leave for the middlewares."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -45,12 +45,6 @@ def note_ignored(http: web.Request, names: Sequence[str], rules: FieldRules) -> 
     if names:
         known = http[EXTRA_HEADERS].get("X-Ignored-Params")
         http[EXTRA_HEADERS]["X-Ignored-Params"] = ", ".join([*([known] if known else []), ignored_header(names)])
-
-
-def keys_without_effect(objects: Iterable[Any], known: Collection[str], path: str) -> list[str]:
-    """The keys of ``objects`` that nobody reads, as ``path.key``; values that ask for nothing do not count."""
-    keys = (key for entry in objects if isinstance(entry, Mapping) for key, value in entry.items() if value)
-    return [f"{path}.{key}" for key in dict.fromkeys(keys) if key not in known]
 
 
 def _check_content_type(header: str | None) -> None:

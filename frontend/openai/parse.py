@@ -1,7 +1,7 @@
 """From the bytes of a request to a typed object, or to an error that says what was wrong, where, and why."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,8 @@ _UNPRINTABLE = re.compile(r"[^!-~]|,")
 _PLACE = re.compile(r"`?(?:key in `)?\$(?P<path>[^`]*)`")
 _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
 _MISMATCH = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bound>.*?)(?:, got `(?P<got>\w+)`)?$")
+# What comes after it is the client's value, however long.
+_NO_CHOICE = "Invalid enum value "
 _STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]")
 _TYPE_WORDS = {
     "int": "an integer",
@@ -49,7 +51,7 @@ def parse(body: bytes, schema: type[T], *, strict: bool, rules: FieldRules = RUL
     extra = [name for name in fields if name not in known]
     for name in extra:
         _refuse_unsupported(name, fields, rules)
-    ignored = tuple(name for name in extra if name not in rules.refused)
+    ignored = (*(name for name in extra if name not in rules.refused), *_parts_without_effect(fields, known, rules))
     if strict and ignored:
         raise strict_error(ignored[0], rules)
     try:
@@ -88,6 +90,8 @@ def explain(error: msgspec.ValidationError, fields: Mapping[str, Any]) -> ApiErr
         return invalid(f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
     mismatch = _MISMATCH.match(what)
     if not mismatch:
+        if what.startswith(_NO_CHOICE):
+            what = _NO_CHOICE + show(_look_up(fields, path))
         return invalid(f"Invalid value for '{param}': {what}.", param=param or None)
     expected = _describe_types(mismatch["types"]) + mismatch["bound"]
     found = show(_look_up(fields, path), mismatch["got"])
@@ -129,6 +133,27 @@ def _refuse_unsupported(name: str, fields: Mapping[str, Any], rules: FieldRules)
     refused = rules.refused.get(name)
     if refused and not refused.asks_nothing(fields[name], fields):
         raise unsupported(f"'{name}': this server does not support {refused.feature}.", param=name)
+
+
+def _parts_without_effect(fields: Mapping[str, Any], known: Collection[str], rules: FieldRules) -> Iterator[str]:
+    """The parts of known fields that nobody reads, as ``path.key``; values that ask for nothing do not count."""
+    for path, read in rules.parts.items():
+        field, _, below = path.partition(".")
+        if field in fields and field in known:
+            objects = _objects(fields[field], below)
+            keys = dict.fromkeys(key for entry in objects for key, value in entry.items() if value)
+            yield from (f"{path}.{key}" for key in keys if key not in read)
+
+
+def _objects(value: Any, path: str) -> Iterator[Mapping[str, Any]]:
+    """What is at ``path`` below a value that may be a list, as far as it is objects."""
+    for entry in value if isinstance(value, list) else (value,):
+        if isinstance(entry, Mapping):
+            if path:
+                name, _, below = path.partition(".")
+                yield from _objects(entry.get(name), below)
+            else:
+                yield entry
 
 
 def _describe_types(types: str) -> str:

@@ -52,7 +52,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "stop_token_ids": "Tokens at which to stop.",
     "store": "Keep the response, for previous_response_id and retrieval.",
     "stream": "Answer in server-sent events.",
-    "stream_options": "What else a stream carries: include_usage, continuous_usage_stats.",
+    "stream_options": "What else a stream carries: include_usage, continuous_usage_stats; no effect in Responses.",
     "structured_outputs": "One of json, regex, choice, grammar, structural_tag: enforced while generating.",
     "suffix": "Text after the one to generate; only for models with tokens for filling in the middle.",
     "system": "System prompt.",

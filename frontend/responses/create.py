@@ -14,7 +14,7 @@ from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import Conversation, Message
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported, worded
-from pagewire.frontend.openai.http import keys_without_effect, note_ignored, read_request
+from pagewire.frontend.openai.http import note_ignored, read_request
 from pagewire.frontend.openai.params import base_sampling, check_logprobs
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.structured import constrained
@@ -24,7 +24,7 @@ from pagewire.frontend.responses.ids import new_id
 from pagewire.frontend.responses.items import Item, messages_of, read_input
 from pagewire.frontend.responses.schema import RULES, ResponsesRequest
 from pagewire.frontend.responses.stored import RESPONSES
-from pagewire.frontend.responses.tools import TOOL_FIELDS, response_tools
+from pagewire.frontend.responses.tools import response_tools
 from pagewire.frontend.responses.truncation import Shortenings, longest_fitting
 from pagewire.frontend.responses.writer import ResponseWriter
 from pagewire.frontend.state import FRONTEND, Frontend
@@ -81,15 +81,8 @@ def _check_fields(http: web.Request, request: ResponsesRequest) -> None:
             raise unsupported(f"'{where}': this server has nothing called {show(name)}.", where)
     if request.response_format is not None:
         raise unsupported("'response_format': this route has 'text.format'.", "response_format")
-    without_effect = {
-        "text.verbosity": request.text.verbosity,
-        "reasoning.summary": request.reasoning.summary or request.reasoning.generate_summary,
-        "reasoning.context": request.reasoning.context,
-        "reasoning.mode": request.reasoning.mode,
-        _ENCRYPTED_REASONING: _ENCRYPTED_REASONING in request.include,
-    }
-    names = [name for name, asked in without_effect.items() if asked]
-    note_ignored(http, [*names, *keys_without_effect(request.tools or (), TOOL_FIELDS, "tools")], RULES)
+    if _ENCRYPTED_REASONING in request.include:
+        note_ignored(http, [_ENCRYPTED_REASONING], RULES)
 
 
 def _sampling(request: ResponsesRequest, served: ServedModel, config: FrontendConfig) -> Sampling:

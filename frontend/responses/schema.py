@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from pagewire.frontend.openai.fields import IGNORED, REFUSED, FieldRules, Refused
+from pagewire.frontend.openai.fields import IGNORED, REFUSED, FieldRules, Parts, Refused
 from pagewire.frontend.openai.schema import Count, Positive, SamplingFields
 
 MAX_METADATA_PAIRS = 16
@@ -84,9 +84,22 @@ _IGNORED: Mapping[str, str] = {
     "access_programs": "there are no accounts",
     "text.verbosity": "the model has no such control",
     "reasoning.summary": "reasoning is shown as it is",
+    "reasoning.generate_summary": "reasoning is shown as it is",
     "reasoning.context": "the template decides what of earlier reasoning it shows",
     "reasoning.mode": "the model has no such control",
+    "stream_options.include_usage": "the last event has the usage",
+    "stream_options.continuous_usage_stats": "the last event has the usage",
     "reasoning.encrypted_content": "reasoning is shown as it is",
 }
 
-RULES = FieldRules(_REFUSED, _IGNORED)
+_PARTS: Parts = {
+    "stream_options": frozenset(),
+    "text": frozenset({"format"}),
+    # The latter are those of a structural tag, which the engine reads as a whole.
+    "text.format": frozenset({"type", "name", "description", "schema", "strict", "format", "structures", "triggers"}),
+    "reasoning": frozenset({"effort"}),
+    "tools": frozenset({"type", "name", "description", "parameters", "strict"}),
+    "tool_choice": frozenset({"type", "name", "mode", "tools"}),
+}
+
+RULES = FieldRules(_REFUSED, _IGNORED, _PARTS)

@@ -8,8 +8,6 @@ from pagewire.frontend.openai.tools import ToolUse, tool_use
 from pagewire.frontend.responses.schema import ResponsesRequest
 
 _FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
-# All that is read of a tool.
-TOOL_FIELDS = frozenset({"type", *_FUNCTION_FIELDS})
 
 
 def response_tools(request: ResponsesRequest) -> ToolUse | None:

@@ -302,7 +302,7 @@ async def test_what_has_no_effect_is_named(server: Server) -> None:
     marked = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}]
     sent = body(marked, metadata={"user_id": "me"}, tools=[{**TOOL, "cache_control": {"type": "ephemeral"}}])
     async with server.http.post(f"{server.url}/v1/messages", json=sent) as response:
-        assert response.headers["X-Ignored-Params"] == "metadata, cache_control, tools.cache_control"
+        assert response.headers["X-Ignored-Params"] == "metadata, tools.cache_control, cache_control"
 
 
 async def test_our_own_faults_have_anthropics_shape_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,17 @@
 import json
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagewire.frontend.anthropic.schema import RULES as MESSAGES_RULES
+from pagewire.frontend.anthropic.schema import MessagesRequest
 from pagewire.frontend.openai.errors import ApiError
-from pagewire.frontend.openai.fields import IGNORED, REFUSED
+from pagewire.frontend.openai.fields import IGNORED, REFUSED, RULES, FieldRules
 from pagewire.frontend.openai.parse import ignored_header, parse
 from pagewire.frontend.openai.schema import (
     ChatRequest,
@@ -20,6 +22,8 @@ from pagewire.frontend.openai.schema import (
     EmbeddingRequest,
     TokenizeRequest,
 )
+from pagewire.frontend.responses.schema import RULES as RESPONSES_RULES
+from pagewire.frontend.responses.schema import ResponsesRequest
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 SCHEMAS = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
@@ -122,6 +126,7 @@ def test_what_a_client_wrote_is_not_taken_for_the_place_of_the_fault() -> None:
     error = refusal(json.dumps({"input": "x", "encoding_format": value}).encode(), EmbeddingRequest)
     assert time.process_time() - begun < 5
     assert error.param == "encoding_format"
+    assert error.message.endswith("Invalid enum value a string of 750000 characters.")
 
 
 def test_a_missing_field_is_named() -> None:
@@ -182,6 +187,62 @@ def test_values_that_ask_for_nothing_pass_even_strictly(fields: dict[str, Any]) 
 def test_fields_without_effect_are_reported() -> None:
     body = json.dumps({**CHAT, "user": "me", "store": True, "unheard_of": {}}).encode()
     assert parse(body, ChatRequest, strict=False).ignored == ("user", "store", "unheard_of")
+
+
+PARTS = [
+    (ChatRequest, RULES, "stream_options.zzz"),
+    (ChatRequest, RULES, "stream_options.include_obfuscation"),
+    (ChatRequest, RULES, "response_format.zzz"),
+    (ChatRequest, RULES, "response_format.json_schema.zzz"),
+    (ChatRequest, RULES, "tools.zzz"),
+    (ChatRequest, RULES, "tools.function.zzz"),
+    (ChatRequest, RULES, "tool_choice.function.zzz"),
+    (CompletionRequest, RULES, "response_format.zzz"),
+    (TokenizeRequest, RULES, "tools.zzz"),
+    (ResponsesRequest, RESPONSES_RULES, "text.zzz"),
+    (ResponsesRequest, RESPONSES_RULES, "text.format.zzz"),
+    (ResponsesRequest, RESPONSES_RULES, "reasoning.zzz"),
+    (ResponsesRequest, RESPONSES_RULES, "stream_options.include_usage"),
+    (ResponsesRequest, RESPONSES_RULES, "tools.zzz"),
+    (MessagesRequest, MESSAGES_RULES, "thinking.zzz"),
+    (MessagesRequest, MESSAGES_RULES, "thinking.budget_tokens"),
+    (MessagesRequest, MESSAGES_RULES, "output_config.zzz"),
+    (MessagesRequest, MESSAGES_RULES, "output_config.format.zzz"),
+    (MessagesRequest, MESSAGES_RULES, "system.zzz"),
+    (MessagesRequest, MESSAGES_RULES, "tools.zzz"),
+]
+
+
+@pytest.mark.parametrize(("schema", "rules", "path"), PARTS)
+def test_parts_without_effect_are_like_fields_without_effect(
+    schema: type[msgspec.Struct], rules: FieldRules, path: str
+) -> None:
+    *outer, key = path.split(".")
+    value: Any = {key: True} if key != "budget_tokens" else {key: 1}
+    for name in reversed(outer):
+        value = {name: [value] if name in ("tools", "system") else value}
+    if "thinking" in value:
+        value["thinking"]["type"] = "enabled"
+    required = {"input": "x", "prompt": "x", "max_tokens": 1, **CHAT}
+    body = {name: entry for name, entry in required.items() if name in schema.__struct_fields__} | value
+    encoded = json.dumps(body).encode()
+    assert parse(encoded, schema, strict=False, rules=rules).ignored == (path,)
+    with pytest.raises(ApiError, match="--strict-params") as caught:
+        parse(encoded, schema, strict=True, rules=rules)
+    assert caught.value.param == path
+
+
+@pytest.mark.parametrize(
+    ("schema", "rules"),
+    [(ChatRequest, RULES), (ResponsesRequest, RESPONSES_RULES), (MessagesRequest, MESSAGES_RULES)],
+)
+def test_of_every_field_that_is_an_object_it_is_known_which_parts_count(
+    schema: type[msgspec.Struct], rules: FieldRules
+) -> None:
+    for field in msgspec.structs.fields(schema):
+        for kind in (field.type, *get_args(field.type)):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                assert rules.parts[field.name] <= set(kind.__struct_fields__)
 
 
 @pytest.mark.parametrize("field", ["user", "unheard_of"])
