@@ -9,7 +9,8 @@ from typing import Any
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.metrics import Metrics
-from pagewire.frontend.openai.errors import invalid
+from pagewire.frontend.openai.errors import invalid, unsupported
+from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.schema import ChatRequest, TokenizeRequest
 from pagewire.frontend.template import NO_TEMPLATE, TemplateError, content_text
 from pagewire.frontend.tools.in_text import has_calls, with_tools_in_text
@@ -20,6 +21,8 @@ Message = Mapping[str, Any]
 
 # Other roles are the template's business, and so is what their messages hold.
 _ROLES_WITH_CONTENT = frozenset({"system", "developer", "user", "tool"})
+# What else a part may be, such as an image, no template gets to see.
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +108,8 @@ def _check_message(message: Message, where: str) -> None:
     if content is not None and not isinstance(content, str | list):
         where = f"{where}.content"
         raise invalid(f"Invalid value for '{where}': expected a string or a list of content parts.", where)
+    for index, part in enumerate(content if isinstance(content, list) else ()):
+        kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
+        if kind not in _TEXT_PARTS:
+            where = f"{where}.content[{index}]"
+            raise unsupported(f"'{where}': this model takes text only, got a part of type {show(kind)}.", where)

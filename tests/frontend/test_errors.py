@@ -84,6 +84,14 @@ async def test_impossible_messages_are_named(server: Server, messages: list[Any]
     assert check_error(answer)["param"] == param
 
 
+@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "x"}}, {"type": ["text"]}])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_a_part_that_is_no_text_is_unsupported(server: Server, path: str, part: dict[str, Any]) -> None:
+    status, answer = await server.post(path, {"messages": [{"role": "user", "content": ["Look:", part]}]})
+    error = check_error(answer)
+    assert (status, error["param"], error["code"]) == (400, "messages[0].content[1]", "unsupported_parameter")
+
+
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 async def test_a_body_that_is_not_json_by_its_own_account(server: Server, content_type: str) -> None:
     headers = {"Content-Type": content_type}
