@@ -47,7 +47,7 @@ def parse(body: bytes, schema: type[T], *, strict: bool, rules: FieldRules = RUL
     With ``strict``, fields that would be ignored are an error. ``rules`` are for the fields outside of the schema.
     """
     fields = {name: value for name, value in _decode_object(body).items() if value is not None}
-    known = {field.encode_name for field in msgspec.structs.fields(schema)}
+    known = frozenset(schema.__struct_encode_fields__)
     extra = [name for name in fields if name not in known]
     for name in extra:
         _refuse_unsupported(name, fields, rules)
