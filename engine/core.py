@@ -137,6 +137,8 @@ class EngineCore:
         deltas = self._take_compiled()
         started = self._clock()
         plan = self._scheduler.plan()
+        # The time of a device's last step is spent in waiting for its results.
+        runs = bool(plan.rows) or self._pending is not None
         for request in plan.admitted:
             self._admit(request, started)
         forwarded = self._runner.forward(plan, self._prompt_tops(plan)) if plan.rows else None
@@ -147,7 +149,8 @@ class EngineCore:
         deltas += [self._give_up(request) for request in plan.unschedulable]
         if plan.rows:
             self._counters["steps"] += 1
-        self._step_seconds += self._clock() - started
+        if runs:
+            self._step_seconds += self._clock() - started
         if not self._scheduler.has_work:
             self._scheduler.check_idle()
         return deltas
