@@ -245,9 +245,7 @@ class EngineCore:
                 else:
                     self._scheduler.collect(row, None)
             except Panic:
-                logger.exception("a request failed")
-                error = Error("internal", "the engine failed to read what the model gave for this request")
-                deltas.append(self._fail(sequence, error))
+                deltas.append(self._fail_unreadable(sequence))
         self._runner.append(slots, tokens)
         return deltas
 
@@ -291,6 +289,12 @@ class EngineCore:
     def _fail(self, sequence: Sequence, error: Error) -> tuple[Key, Delta]:
         return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
 
+    def _fail_unreadable(self, sequence: Sequence) -> tuple[Key, Delta]:
+        """End a request whose output made a library panic; called where the panic was caught."""
+        logger.exception("a request failed")
+        error = Error("internal", "the engine failed to read what the model gave for this request")
+        return self._fail(sequence, error)
+
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.key]
         self._grammars.drop(sequence.key)
@@ -299,11 +303,14 @@ class EngineCore:
     def _give_up(self, request: Request) -> tuple[Key, Delta]:
         """End a request that the whole pool cannot hold: an error if nothing was sent, else an early end."""
         sequence = self._sequences[request.key]
-        delta = Delta(sequence.rid, sequence.output.flush())
-        if request.num_output:
-            return self._finish(sequence, delta, Finish("length", sequence.usage()))
-        error = _too_long(request.num_prompt, self._limits.num_blocks * self._limits.block_size)
-        return self._finish(sequence, delta, Finish("error", sequence.usage(), error=error))
+        if not request.num_output:
+            error = _too_long(request.num_prompt, self._limits.num_blocks * self._limits.block_size)
+            return self._fail(sequence, error)
+        try:
+            delta = Delta(sequence.rid, sequence.output.flush())
+        except Panic:
+            return self._fail_unreadable(sequence)
+        return self._finish(sequence, delta, Finish("length", sequence.usage()))
 
 
 def _wrong_sampling(sampling: Sampling, max_logprobs: int) -> Error | None:

@@ -260,8 +260,8 @@ def _check_required(value: Any, path: str, schema: Mapping[str, Any]) -> None:
 def _checked_pattern(value: str, path: str) -> str:
     check_repeats(value, path)
     pattern = ecma_pattern(value, path)
-    alone = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
     with no_panics():
+        alone = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
         problem = LLMatcher.validate_grammar(alone)
     if problem:
         raise GrammarError(first_line(problem), path)

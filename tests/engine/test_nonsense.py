@@ -169,3 +169,13 @@ def test_a_panic_while_text_is_decoded_ends_its_own_request(
 
     monkeypatch.setattr(OutputText, "__init__", remember)
     assert_only_the_first_fails(driver, model, SEEDED)
+
+
+def test_a_panic_at_the_end_of_an_answer_that_filled_the_pool_ends_its_own_request(
+    model: Model, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OutputText, "flush", no_panics()(panic))
+    driver = Driver(make_core(model, num_blocks=2, runs_ahead=runs_ahead))
+    answer = driver.answer([65] * 20, GREEDY)
+    assert answer.finish.error is not None
+    assert (answer.finish.error.code, len(answer.ids)) == ("internal", 13)

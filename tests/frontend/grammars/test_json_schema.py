@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.json_schema import MAX_DEPTH, MAX_PROPERTIES, enforceable_schema
+from pagewire.protocol.panics import Panic
 from tests.json_schema_cases import allows, allows_text, matcher_of, written_at_random
 
 
@@ -175,3 +176,16 @@ def test_whatever_a_grammar_lets_be_written_is_valid(schema: Any, seed: int) -> 
     for text in texts:
         if text is not None:
             jsonschema.validate(json.loads(text), schema, cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("method", ["grammar_from_json_schema", "validate_grammar"])
+def test_a_panic_over_a_pattern_is_an_ordinary_exception(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*arguments: Any) -> Any:
+        raise type("RustPanic", (BaseException,), {})("it was not expected")
+
+    monkeypatch.setattr(
+        "pagewire.frontend.grammars.json_schema.LLMatcher",
+        type("Panicking", (), {"grammar_from_json_schema": str, "validate_grammar": str} | {method: panic}),
+    )
+    with pytest.raises(Panic, match="it was not expected"):
+        enforceable_schema({"type": "string", "pattern": "a+"})
