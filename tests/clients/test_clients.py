@@ -4,21 +4,23 @@ What the answer must be is known from a request without any client. Calls and ob
 small model gives the right ones.
 """
 
+import asyncio
 import contextlib
 import json
-import socket
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-import openai
 import pytest
 
 from tests.clients.driving import Report, command_of, command_on_node, drive
 from tests.clients.environments import DRIVERS
-from tests.e2e.programs import Deployment, Frontend, wait_until
+from tests.e2e.programs import Deployment, Frontend
+from tests.fake_engine import FakeEngine, Silence, toy_model
 
 pytestmark = pytest.mark.clients
 
@@ -156,40 +158,52 @@ def frontend(deployment: Deployment) -> Frontend:
 def failing(deployment: Deployment, frontend: Frontend) -> Iterator[dict[str, Any]]:
     """For each failure a request that runs into it: at which server, of which model, with which content."""
     small = deployment.start_frontend("--max-body-size", "1k")
-    busy = deployment.start_frontend("--max-inflight", "1")
-    for other in (small, busy):
-        other.wait_until_ready()
+    small.wait_until_ready()
+    nobody, silent = (f"ipc://{deployment.directory}/{name}" for name in ("nobody", "silent"))
 
     def request(of: Frontend, model: str = MODEL, content: str = "Hi") -> dict[str, str]:
         return {"base_url": f"{of.url}/v1", "model": model, "content": content}
 
-    with half_a_request(busy):
-        yield {
-            "no key": request(deployment.start_frontend("--api-key", "secret")),
-            "no model": request(frontend, model="nobody"),
-            "too long": request(frontend, content=TASK["too_long"]),
-            "too large": request(small, content="word " * 1000),
-            "busy": request(busy),
-            "no engine": request(deployment.start_frontend(engine=f"ipc://{deployment.directory}/nobody")),
-        }
+    with silent_engine(silent):
+        busy = deployment.start_frontend("--max-inflight", "1", engine=silent)
+        busy.wait_until_ready()
+        with request_without_end(busy):
+            yield {
+                "no key": request(deployment.start_frontend("--api-key", "secret")),
+                "no model": request(frontend, model="nobody"),
+                "too long": request(frontend, content=TASK["too_long"]),
+                "too large": request(small, content="word " * 1000),
+                "busy": request(busy),
+                "no engine": request(deployment.start_frontend(engine=nobody)),
+            }
 
 
 @contextlib.contextmanager
-def half_a_request(frontend: Frontend) -> Iterator[None]:
-    """Send the head of a request, and never its body: it is open, and costs nothing."""
-    with socket.create_connection(("127.0.0.1", frontend.port)) as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
-        with frontend.client() as client:
-            wait_until(lambda: is_refused(client), "the half request never counted as open")
-        yield
+def silent_engine(address: str) -> Iterator[None]:
+    """An engine that accepts every request and never says a word."""
+    engine = FakeEngine(address, script=lambda request: [Silence()], model=toy_model(name=MODEL))
 
+    async def serve() -> None:
+        async with engine.serving():
+            started.set_result(asyncio.get_running_loop())
+            await stopped.wait()
 
-def is_refused(client: openai.OpenAI) -> bool:
+    started: Future[asyncio.AbstractEventLoop] = Future()
+    stopped = asyncio.Event()
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    loop = started.result()
     try:
-        client.completions.create(model=MODEL, prompt="Hi", max_tokens=1)
-    except openai.RateLimitError:
-        return True
-    return False
+        yield
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+
+
+@contextlib.contextmanager
+def request_without_end(frontend: Frontend) -> Iterator[None]:
+    with frontend.client() as client, client.completions.create(model=MODEL, prompt="Hi", stream=True):
+        yield
 
 
 @pytest.fixture(scope="module")
