@@ -12,23 +12,25 @@
 
 #include <cstddef>
 
-#include "simd.h"
+#include "prefetch.h"
 
 namespace pagewire {
 
 constexpr int kPanel = 32;
 
-// What to bring closer while a tile is computed: the next panel, a share per tile, or the panel's own lines ahead.
+// What to bring closer while a tile is computed: the next panel, a share per tile, or the panel's own lines ahead; and
+// whatever is wanted later.
 struct Ahead {
     const char* from;
     ptrdiff_t step;  // bytes per pair of k
+    ReadAhead* later;
 };
 
 // Reads a panel from front to back, two values of k at a time: columns 0-15 into w0, 16-31 into w1.
 class Bf16Reader {
   public:
     explicit Bf16Reader(const bf16* panel) : at_(panel) {}
-    static constexpr int group(int k) { return k; }
+    static int group(int k) { return k % 64 ? k : 64; }
     void start_group() {}
     PW_INLINE void next(i32x16& w0, i32x16& w1) {
         w0 = load_as<i32x16>(at_), w1 = load_as<i32x16>(at_ + 32);
@@ -49,12 +51,14 @@ __attribute__((noinline)) void bf16_tile(const bf16* a, Reader reader, int k, Ah
     const size_t stride = k;
     for (int begin = 0; begin < k; begin += Reader::group(k)) {
         reader.start_group();
+        ReadAhead::Stretch later = ahead.later->take(Reader::group(k) / 2);
         for (int i = begin; i < begin + Reader::group(k); i += 2) {
             i32x16 w0, w1;
             reader.next(w0, w1);
             prefetch(fetch);
             if (Stream) prefetch(fetch + 64);
             fetch += ahead.step;
+            if (!Stream) prefetch_l2(later.from), later.from += later.step;
 #pragma GCC unroll 16
             for (int r = 0; r < Rows; r++) {
                 i32x16 pair = splat_word(a + r * stride + i);

@@ -92,6 +92,7 @@ __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int 
     const char* fetch = ahead.from;
     for (int g = 0; g < k / kGroup; g++) {
         const QuantizedRows group = a.from(g, 0);
+        ReadAhead::Stretch later = ahead.later->take(kGroup / 4);
         i32x16 acc[Rows][2];
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; r++) acc[r][0] = acc[r][1] = splat_word(group.offsets + r);
@@ -100,6 +101,7 @@ __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int 
             prefetch(fetch);
             if (Stream) prefetch(fetch + 64);
             fetch += ahead.step;
+            if (!Stream) prefetch_l2(later.from), later.from += later.step;
             w += 128;
 #pragma GCC unroll 16
             for (int r = 0; r < Rows; r++) {

@@ -38,10 +38,11 @@ struct KvCache {
     }
     void allocate(int layers, size_t blocks_, int kv_heads_, int dim_, KvFormat format_) {
         blocks = blocks_, kv_heads = kv_heads_, dim = dim_, format = format_;
-        buffer.allocate(layers * blocks * kv_heads * tile_bytes());
+        buffer.allocate(layers * layer_bytes());
     }
+    size_t layer_bytes() const { return blocks * kv_heads * tile_bytes(); }
     char* tile(int layer, size_t block, int head) const {
-        return (char*)buffer.data() + ((layer * blocks + block) * kv_heads + head) * tile_bytes();
+        return (char*)buffer.data() + layer * layer_bytes() + (block * kv_heads + head) * tile_bytes();
     }
 
     // Writes K, or V, of one token and head (float32 [dim]) at slot = block * 16 + offset.

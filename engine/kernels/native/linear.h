@@ -113,13 +113,13 @@ constexpr int kWidenRows = 4;
 
 // Computes one tile of panel `p` into out [rows, 32], without column scales and bias. `widened`: see widen_panel.
 inline void panel_tile(const Linear& linear, int p, const bf16* widened, const Activations& a, const Tile& t,
-                       float* out) {
+                       ReadAhead& later, float* out) {
     const char* panel = linear.panel(p);
     const size_t bytes = linear.panel_bytes();
     const int steps = linear.k / (linear.format == Format::kInt8 ? 4 : 2);
     const bool stream = t.count == 1;
-    Ahead ahead{panel + kStreamAhead, (ptrdiff_t)(bytes / steps)};
-    if (!stream) ahead = {panel + bytes + bytes * t.index / t.count, (ptrdiff_t)(bytes / steps / t.count)};
+    Ahead ahead{panel + kStreamAhead, (ptrdiff_t)(bytes / steps), &later};
+    if (!stream) ahead = {panel + bytes + bytes * t.index / t.count, (ptrdiff_t)(bytes / steps / t.count), &later};
     const bf16* values = a.values + (size_t)t.begin * linear.k;
     if (linear.format == Format::kInt8) {
         const QuantizedRows rows = a.quantized.from(0, t.begin);
@@ -149,9 +149,9 @@ struct Finish {
 };
 constexpr auto kNothing = [](int, int, int) {};
 
-// Runs one task of the grid.
+// Runs one task of the grid; `later` is fetched meanwhile.
 template <class Finish>
-void linear_task(const Grid& grid, int task, const Activations& a, Finish&& finish) {
+void linear_task(const Grid& grid, int task, const Activations& a, ReadAhead& later, Finish&& finish) {
     const Linear& linear = grid.linear;
     const int block = task / grid.tasks_per_block;
     const int first_panel = task % grid.tasks_per_block * grid.panels_per_task;
@@ -174,7 +174,7 @@ void linear_task(const Grid& grid, int task, const Activations& a, Finish&& fini
                 prefetch_to_write(at);
                 prefetch_to_write(at + 64);
             }
-            panel_tile(linear, p, widened, a, {begin, end - begin, t, tiles}, out);
+            panel_tile(linear, p, widened, a, {begin, end - begin, t, tiles}, later, out);
             for (int row = begin; row < end; row++) {
                 const float* from = out + (row - begin) * kPanel;
                 finish.put(Place{row, row - row_begin, p}, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);
@@ -187,10 +187,10 @@ void linear_task(const Grid& grid, int task, const Activations& a, Finish&& fini
 // The whole product as a phase.
 template <class Finish>
 void linear_phase(Worker& worker, const Linear& linear, int rows, const Activations& a, const Linear* next, int unit,
-                  Finish&& finish) {
+                  ReadAhead& later, Finish&& finish) {
     const Grid grid(linear, rows, worker.threads(), unit);
     worker.phase(
-        grid.tasks(), [&](int task) { linear_task(grid, task, a, finish); },
+        grid.tasks(), [&](int task) { linear_task(grid, task, a, later, finish); },
         Warmup(next, worker.index(), worker.threads()));
 }
 

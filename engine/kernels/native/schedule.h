@@ -32,13 +32,15 @@ struct Schedule {
     std::vector<char> clears;  // of each token: it is the last one that a block gets in this step, and the first step to write it
     std::vector<AttentionTask> tasks;
     std::vector<Merge> merges;
+    std::vector<std::vector<ReadAhead::Run>> reads;  // by thread: what its decodes read of the cache of layer 0, or its beginning
+    int longest = 0;                                 // sequence that is decoded
     int parts = 0;
 
-    void build(const Config& c, const Batch& b, int threads) {
+    void build(const Config& c, const KvCache& cache, const Batch& b, int threads) {
         batch = b;
         tasks.clear(), merges.clear();
         clears.assign(b.tokens, 0);
-        parts = 0;
+        parts = longest = 0;
         for (int row = 0; row < b.rows; row++) {
             const int last = b.query_starts[row + 1] - 1;
             clears[last] = last > b.query_starts[row] || b.slot_mapping[last] % kBlockTokens == 0;
@@ -46,6 +48,8 @@ struct Schedule {
             else add_prefill(c, row);
         }
         balance(threads);
+        reads.resize(threads);
+        for (int thread = 0; thread < threads; thread++) plan_reads(cache, thread, threads);
     }
 
   private:
@@ -55,6 +59,7 @@ struct Schedule {
 
     void add_decode(const Config& c, int row, int threads) {
         const int length = batch.seq_lens[row];
+        longest = std::max(longest, length);
         const int wanted = (kTasksPerThread * threads + batch.rows * c.kv_heads - 1) / (batch.rows * c.kv_heads);
         const int cuts = std::clamp(length / kPartTokens, 1, wanted);
         const int size = (length + cuts * kGroupTokens - 1) / (cuts * kGroupTokens) * kGroupTokens;
@@ -95,6 +100,22 @@ struct Schedule {
         for (int thread = 0; thread < threads; thread++)
             for (size_t i = thread; i < tasks.size(); i += threads) dealt.push_back(tasks[i]);
         tasks.swap(dealt);
+    }
+
+    void plan_reads(const KvCache& cache, int thread, int threads) {
+        auto& runs = reads[thread];
+        runs.clear();
+        const size_t tile = cache.tile_bytes(), most = ReadAhead::most_bytes(threads) / tile;
+        const size_t first = tasks.size() * thread / threads, last = tasks.size() * (thread + 1) / threads;
+        for (size_t i = first; i < last; i++) {
+            const AttentionTask& task = tasks[i];
+            if (!task.decode) continue;
+            const int32_t* blocks = batch.block_tables + (size_t)task.row * batch.max_blocks;
+            for (int b = task.begin / kBlockTokens; b * kBlockTokens < task.end; b++) {
+                if (runs.size() == most) return;
+                runs.push_back({cache.tile(0, blocks[b], task.head), tile});
+            }
+        }
     }
 };
 

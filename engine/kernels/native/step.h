@@ -14,7 +14,7 @@ class Step {
 
     void run(const Batch& batch) {
         m_.pool.settle();
-        schedule_.build(c_, batch, m_.pool.threads());
+        schedule_.build(c_, m_.cache, batch, m_.pool.threads());
         w_.reserve(c_, batch.tokens, batch.kept_rows());
         partials_.resize(std::max(partials_.size(), (size_t)schedule_.parts));
         const size_t width = std::max(m_.head_panels() * kPanel, kGroup);
@@ -34,6 +34,7 @@ class Step {
         PrefillScratch prefill;
         std::vector<bf16> normed;
         std::vector<float> results;  // of a product's block of rows, on their way
+        ReadAhead later;
     };
 
     // Rows that go through the second half of a layer.
@@ -115,12 +116,20 @@ class Step {
     }
 
     void mlp(Worker& worker, int index, const Rows& rows) {
+        if (index + 1 < c_.layers) read_ahead(worker, index + 1);
         const Layer& layer = m_.layers[index];
         const Linear& next = index + 1 < c_.layers ? m_.layers[index + 1].qkv : m_.head;
         residual_linear(worker, layer.output, w_.activations(*rows.attention), true, rows, layer.gate_up);
         if (layer.gate_up.format == Format::kInt8) gate_int8(worker, layer, rows);
         else gate_bf16(worker, layer, rows);
         residual_linear(worker, layer.down, w_.inner_activations(), false, rows, next);
+    }
+
+    // From here on products fetch what this thread's decodes will read in `layer`.
+    void read_ahead(Worker& worker, int layer) {
+        const int window = m_.layers[layer].window;
+        if (window && window < schedule_.longest) return;  // most of it is not read
+        scratch_[worker.index()].later.start(schedule_.reads[worker.index()], (ptrdiff_t)(layer * m_.cache.layer_bytes()));
     }
 
     void gate_bf16(Worker& worker, const Layer& layer, const Rows& rows) {
@@ -177,7 +186,7 @@ class Step {
         const bool private_copy = rows.count <= kPrivateRows && linear.format != Format::kInt8;
         if (!private_copy) {
             worker.phase(rows.count, [&](int row) { norm_row(row, shared); }, Warmup(&linear, worker.index(), worker.threads()));
-            linear_phase(worker, linear, rows.count, shared, next, unit, finish);
+            linear_phase(worker, linear, rows.count, shared, next, unit, scratch_[worker.index()].later, finish);
             return;
         }
         // Inside the first task: only then is the stream sure to hold still.
@@ -187,7 +196,7 @@ class Step {
         auto task = [&](int index) {
             for (int row = 0; !ready && row < rows.count; row++) norm_row(row, own);
             ready = true;
-            linear_task(grid, index, own, finish);
+            linear_task(grid, index, own, scratch_[worker.index()].later, finish);
         };
         worker.phase(grid.tasks(), task, Warmup(next, worker.index(), worker.threads()));
     }
@@ -203,7 +212,7 @@ class Step {
             store(to, load(to) + v0);
             store(to + 16, load(to + 16) + v1);
         };
-        linear_phase(worker, linear, rows.count, input, &next, 1, Finish{where, put, kNothing});
+        linear_phase(worker, linear, rows.count, input, &next, 1, scratch_[worker.index()].later, Finish{where, put, kNothing});
     }
 
     void attention(Worker& worker, int layer) {
