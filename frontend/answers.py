@@ -34,9 +34,14 @@ class AnswerParser:
         return self._reasoning.tokens if self._reasoning else 0
 
     @property
-    def num_calls(self) -> int:
-        """How many calls the answer holds so far."""
-        return self._tools.num_calls if self._tools else 0
+    def calls(self) -> bool:
+        """Whether the answer calls tools, and says all of it: a stop string, say, may have cut the last call."""
+        return self._tools is not None and self._tools.num_calls > 0 and not self._tools.is_inside_call
+
+    @property
+    def is_inside_call(self) -> bool:
+        """Whether the answer has begun a call that is not complete."""
+        return self._tools is not None and self._tools.is_inside_call
 
     @property
     def num_complete_calls(self) -> int:

@@ -113,7 +113,7 @@ class MessageWriter:
     def _stop(self, finish: Finish) -> tuple[str, str | None]:
         if finish.reason == "length":
             return self._length_reason, None
-        if self._turn.parser.num_calls:
+        if self._turn.parser.calls:
             return "tool_use", None
         if isinstance(finish.matched, str):
             return "stop_sequence", finish.matched

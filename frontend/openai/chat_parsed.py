@@ -65,8 +65,8 @@ class ParsedChatShape(ChatShape):
         return message | {"tool_calls": calls} if calls else message
 
     def _ending(self, parser: AnswerParser, finish: Finish) -> dict[str, Any]:
-        """Calls that the model chose to make are a reason to finish; one that it was told to make is not."""
-        called = finish.reason == "stop" and parser.num_calls and self._mode != "named"
+        """Calls that the model chose to make are a reason to finish; one it was told to make, or a part, is not."""
+        called = finish.reason == "stop" and parser.calls and self._mode != "named"
         return {"finish_reason": "tool_calls" if called else finish.reason, "stop_reason": finish.matched}
 
     def _reasoning_tokens(self) -> int:

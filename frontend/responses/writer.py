@@ -86,7 +86,7 @@ class ResponseWriter:
             written = self._open(partial(GrowingText, kind=MESSAGE))
         else:
             written = b""
-        written += self._close(status)
+        written += self._close("incomplete" if self._turn.parser.is_inside_call else status)
         self._response["status"] = status
         if status == "completed":
             self._response["completed_at"] = int(time.time())

@@ -95,6 +95,11 @@ class Outlet:
         return self.take()
 
     @property
+    def is_inside_call(self) -> bool:
+        """Whether the last call that is not left out has begun and is not complete."""
+        return self._in_call and (self._max_calls is None or self.num_calls <= self._max_calls)
+
+    @property
     def _left_out(self) -> bool:
         """Whether the next call is one too many."""
         return self._max_calls is not None and self.num_calls >= self._max_calls

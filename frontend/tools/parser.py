@@ -38,6 +38,11 @@ class ToolParser:
         return self._out.num_calls
 
     @property
+    def is_inside_call(self) -> bool:
+        """Whether a call has begun that is not complete."""
+        return self._out.is_inside_call
+
+    @property
     def num_complete_calls(self) -> int:
         """How many of them have been read to their end."""
         return self._out.num_complete_calls

@@ -31,7 +31,10 @@ def events_of(parts: list[tuple[str, list[str]]]) -> list[Event]:
 
 def write(batches: list[list[Event]], reason: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The events that are sent for an answer in batches, and the response."""
-    parser, work = SimpleNamespace(reasoning_tokens=0), SimpleNamespace(usage=UsageCounter([1], 1))
+    parser, work = (
+        SimpleNamespace(reasoning_tokens=0, is_inside_call=False),
+        SimpleNamespace(usage=UsageCounter([1], 1)),
+    )
     writer = ResponseWriter({"id": "resp_1"}, SimpleNamespace(work=work, parser=parser), lambda document: None)  # type: ignore[arg-type]
     raw = writer.begin() + b"".join(writer.add(batch, ()) for batch in batches)
     raw += writer.end(Finish(reason, Usage(1, 1)))
