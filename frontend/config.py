@@ -181,8 +181,13 @@ class FrontendConfig:
     )
     strict_params: bool = option(switch(), False, group=_CHAT, help="refuse unknown request fields with a 400")
     max_inflight: int = option(integer(1), 1024, group=_LIMITS, help="open requests; beyond it 429")
-    max_body_size: int = option(
-        size(), 32 * 1024**2, group=_LIMITS, help="bytes of a request body", shown_default="32M"
+    max_body_size: int = option(size(), 8 * 1024**2, group=_LIMITS, help="bytes of a request body", shown_default="8M")
+    max_body_memory: int = option(
+        size(),
+        512 * 1024**2,
+        group=_LIMITS,
+        help="bytes of all request bodies together; beyond it 429",
+        shown_default="512M",
     )
     max_header_size: int = option(
         size(1024), 16 * 1024, group=_LIMITS, help="bytes of a request header", shown_default="16k"
@@ -196,6 +201,16 @@ class FrontendConfig:
     )
     response_store_size: int = option(
         size(), 64 * 1024**2, group=_LIMITS, help="bytes of all stored responses", shown_default="64M"
+    )
+    header_timeout: float = option(
+        seconds(0.001),
+        60.0,
+        group=_LIMITS,
+        help="longest time for a new connection, or a request's first byte, to become a request",
+    )
+    body_timeout: float = option(seconds(0.001), 120.0, group=_LIMITS, help="longest time for a request's body to come")
+    unread_timeout: float = option(
+        seconds(0.001), 60.0, group=_LIMITS, help="longest time that a client may not read what it is sent"
     )
     request_timeout: float | None = option(
         seconds(0.001), None, group=_LIMITS, help="longest time for a request as a whole", shown_default="none"
@@ -230,6 +245,8 @@ class FrontendConfig:
             check_exposure(address, self.insecure_tcp)
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("--ssl-keyfile: expected --ssl-certfile with it")
+        if self.max_body_memory < self.max_body_size:
+            raise ValueError("--max-body-memory: expected no less than --max-body-size")
 
 
 def read_config(argv: Sequence[str] | None = None) -> FrontendConfig:

@@ -8,18 +8,16 @@ from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError
 
 from pagewire.frontend.config import FrontendConfig
-from pagewire.frontend.middlewares import request_id
+from pagewire.frontend.middlewares import SERVER, request_id
 from pagewire.frontend.openai.errors import from_http_status
 
 logger = logging.getLogger(__name__)
 
 # Connections that wait to be accepted; a burst of clients must not see refusals.
 _BACKLOG = 2048
-# How long a client may leave lying what it was sent, beyond what the system's buffers take. Its request is open
-# meanwhile, and the engine generates for it.
-UNREAD_SECONDS = 60.0
 
 
 class Listener:
@@ -84,6 +82,8 @@ class Listener:
         assert server
         return _HttpProtocol(
             server,
+            header_seconds=self._config.header_timeout,
+            unread_seconds=self._config.unread_timeout,
             loop=asyncio.get_running_loop(),
             access_log=None,  # aiohttp takes None for no access log
             max_line_size=self._config.max_header_size,
@@ -92,19 +92,37 @@ class Listener:
 
 
 class _HttpProtocol(web.RequestHandler):
-    """aiohttp's protocol, but what cannot be parsed as HTTP is answered with an error object as well."""
+    """aiohttp's protocol, with two clocks more; what cannot be parsed as HTTP is answered with an error object, too."""
 
-    __slots__ = ("_unread",)
+    __slots__ = ("_header_seconds", "_headers", "_unread", "_unread_seconds")
 
-    def __init__(self, *args: Any, **options: Any):
-        """Nothing was sent yet."""
+    def __init__(self, *args: Any, header_seconds: float, unread_seconds: float, **options: Any):
+        """``header_seconds`` are for a request's head, ``unread_seconds`` for a client to read what it was sent."""
         super().__init__(*args, **options)
+        self._header_seconds = header_seconds
+        self._unread_seconds = unread_seconds
+        # The clocks that are running.
+        self._headers: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come: it must ask for something."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Part of a request has come: if it is of the head, the rest must follow."""
+        super().data_received(data)
+        # As in aiohttp's check for idle connections: this is what it waits on between requests.
+        if self._waiter is None or self._waiter.done():
+            self._stop_awaiting_headers()
+        elif self._headers is None:
+            self._await_headers()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is sent to: give it some time."""
         super().pause_writing()
-        self._unread = self._loop.call_later(UNREAD_SECONDS, self._give_up)
+        self._unread = self._loop.call_later(self._unread_seconds, self._give_up)
 
     def resume_writing(self) -> None:
         """It has read."""
@@ -114,7 +132,13 @@ class _HttpProtocol(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """It has gone."""
         self._stop_waiting()
+        self._stop_awaiting_headers()
         super().connection_lost(exc)
+
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        """Log what broke while a request was dealt with; not that its body did, which its client was told."""
+        if not isinstance(options.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **options)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -132,6 +156,9 @@ class _HttpProtocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer a request that reached no handler, or whose handler broke, and close the connection."""
+        if isinstance(exc, ContentEncodingError):
+            # One that aiohttp knows and lacks the library for.
+            status = 415
         if status >= 500:
             logger.error("a request failed outside of its handler", exc_info=exc)
         if request.writer.output_size > 0:
@@ -142,7 +169,8 @@ class _HttpProtocol(web.RequestHandler):
 
     def _give_up(self) -> None:
         if self.transport is not None:
-            logger.info("a client did not read its answer for %g s: its connection is closed", UNREAD_SECONDS)
+            seconds = self._unread_seconds
+            logger.info("a client did not read its answer for %g s: its connection is closed", seconds)
             self.transport.abort()
 
     def _stop_waiting(self) -> None:
@@ -150,8 +178,17 @@ class _HttpProtocol(web.RequestHandler):
             self._unread.cancel()
             self._unread = None
 
+    def _await_headers(self) -> None:
+        self._headers = self._loop.call_later(self._header_seconds, self.force_close)
+
+    def _stop_awaiting_headers(self) -> None:
+        if self._headers:
+            self._headers.cancel()
+            self._headers = None
+
 
 def _error(request: web.BaseRequest, status: int) -> web.Response:
     response = from_http_status(status, request.method, request.path).response()
+    response.headers["Server"] = SERVER
     response.headers["X-Request-Id"] = request_id(request.headers.get("X-Request-Id"))
     return response

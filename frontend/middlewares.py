@@ -24,6 +24,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KEY: web.RequestKey[Key | None] = web.RequestKey("key", Key)
 
 MAX_REQUEST_ID_CHARS = 128
+# No version: aiohttp would name its own and Python's.
+SERVER = "pagewire"
 # What the log and the metrics call the status of an answer whose client had gone, as nginx does.
 CLIENT_GONE = 499
 _UNPRINTABLE = re.compile(r"[^!-~]")
@@ -116,7 +118,7 @@ def check_keys(open_handlers: frozenset[Handler]) -> Middleware:
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Put on every answer, streams included, what the handlers and CORS have for it; a signal of aiohttp."""
-    response.headers["Server"] = "pagewire"
+    response.headers["Server"] = SERVER
     response.headers.update(request.get(EXTRA_HEADERS, {}))
     add_cors_headers(request, response, request.app[FRONTEND].config)
 

@@ -11,6 +11,7 @@ from pagewire.frontend.catalog import Catalog
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.grammars.checker import GrammarChecker
 from pagewire.frontend.metrics import Metrics
+from pagewire.frontend.openai.bodies import BodyMemory
 from pagewire.frontend.openai.errors import overloaded, unavailable
 from pagewire.frontend.pool import EnginePool
 
@@ -26,6 +27,7 @@ class Frontend:
         self.keys = keys
         self.metrics = metrics
         self.grammars = GrammarChecker()
+        self.bodies = BodyMemory(config.max_body_memory, metrics.rejections.labels("body_memory").inc)
         self.draining = False
         self.inflight = 0
         # Set while no request is open.

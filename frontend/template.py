@@ -231,7 +231,7 @@ class ChatTemplate:
                 seconds=seconds,
             )
 
-        if _is_short(messages):
+        if _is_short(messages, tools, documents, template_kwargs):
             try:
                 return render(_INLINE_SECONDS)
             except TimeLimitError:
@@ -296,16 +296,21 @@ def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, con
         )
 
 
-def _is_short(messages: Sequence[Mapping[str, Any]]) -> bool:
-    try:
-        return len(messages) <= _INLINE_MESSAGES and _characters(messages) <= _INLINE_CHARACTERS
-    except RecursionError:
-        return False
+def _is_short(messages: Sequence[Mapping[str, Any]], *others: Any) -> bool:
+    """Whether little enough is to be rendered; ``others`` is whatever else a template may walk through."""
+    return len(messages) <= _INLINE_MESSAGES and _has_at_most(_INLINE_CHARACTERS, [messages, *others])
 
 
-def _characters(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(_characters, value.values()))
-    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 1
+def _has_at_most(characters: int, values: list[Any]) -> bool:
+    """Whether JSON values have no more characters in all; takes no longer than it takes to find that many."""
+    while values:
+        value = values.pop()
+        characters -= len(value) if isinstance(value, str | Mapping | list | tuple) else 1
+        if characters < 0:
+            return False
+        if isinstance(value, Mapping):
+            values += value.keys()
+            values += value.values()
+        elif isinstance(value, list | tuple):
+            values += value
+    return True

@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from pagewire.bench.micro.byte_tokenizer import VOCAB_SIZE, byte_tokenizer_json
 from pagewire.bench.micro.timing import Measurement, measure
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
+from pagewire.frontend.grammars.checker import GrammarChecker
 from pagewire.frontend.openai.conversation import conversation_of
 from pagewire.frontend.openai.defaults import SamplingDefaults
 from pagewire.frontend.openai.params import base_sampling
@@ -23,6 +24,8 @@ from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import tool_format
 from pagewire.protocol.messages import Limits, Model, Sampling
 
+T = TypeVar("T")
+
 _TEMPLATE = Path(__file__).parents[2] / "examples" / "template_tool_use.jinja"
 _ROUNDS, _TOOLS = 4, 5
 _WORDS = "the quick brown fox jumps over the lazy dog and looks for a place to sleep until the sun comes up again "
@@ -31,7 +34,7 @@ _WORDS = "the quick brown fox jumps over the lazy dog and looks for a place to s
 def measure_request() -> Iterator[Measurement]:
     """Measure the stages one by one, and together; tokenizing, which follows, depends on the model alone."""
     body = msgspec.json.encode(example_request())
-    served, config = _served_model(), FrontendConfig()
+    served, config, grammars = _served_model(), FrontendConfig(), GrammarChecker()
     chat = parse(body, ChatRequest, strict=False).request
 
     def check() -> tuple[ToolUse | None, Sampling]:
@@ -47,7 +50,7 @@ def measure_request() -> Iterator[Measurement]:
         conversation = conversation_of(chat.messages, chat, config, chat.tools)
         parsing = parsing_of(served, use, conversation, prompt)
         assert parsing
-        parsing.bind(sampling)
+        _result_at_once(parsing.bind(sampling, grammars))
 
     def all_of_it() -> None:
         parse(body, ChatRequest, strict=False)
@@ -104,13 +107,14 @@ def _render(served: ServedModel, chat: ChatRequest) -> str:
     return _result_at_once(served.template.render_async(chat.messages, add_generation_prompt=True, tools=chat.tools))
 
 
-def _result_at_once(coroutine: Coroutine[Any, Any, str]) -> str:
+def _result_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that waits for nothing, without the cost of an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
-        return str(stop.value)
-    raise RuntimeError("rendering takes so long that it was moved to a thread: measure again on a quieter machine")
+        result: T = stop.value
+        return result
+    raise RuntimeError("this took so long that it was moved to a thread: measure again on a quieter machine")
 
 
 def _text(words: int) -> str:

@@ -55,7 +55,7 @@ async def create_message(http: web.Request) -> web.StreamResponse:
         default=request.max_tokens,
         param="messages",
     )
-    turn = plan_turn(http, served, fields, sampling, asked.conversation, asked.use, prompt)
+    turn = await plan_turn(http, served, fields, sampling, asked.conversation, asked.use, prompt)
     writer = MessageWriter(
         f"msg_{uuid.uuid4().hex}",
         request.model or served.name,

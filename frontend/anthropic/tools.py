@@ -5,7 +5,7 @@ from typing import Any
 
 from pagewire.frontend.openai.errors import invalid, unsupported, worded
 from pagewire.frontend.openai.parse import show
-from pagewire.frontend.openai.tools import ToolUse, tool_use
+from pagewire.frontend.openai.tools import ToolUse, placed, tool_use
 
 _WORDS = {".function.parameters": ".input_schema", ".function": ""}
 
@@ -15,7 +15,8 @@ def anthropic_tools(tools: Sequence[Any], choice: Mapping[str, Any] | None) -> T
     given = choice or {"type": "auto"}
     known = [_nested(tool, f"tools.{index}") for index, tool in enumerate(tools)] or None
     with worded(_WORDS):
-        return tool_use(known, _choice(given), parallel=not given.get("disable_parallel_tool_use"))
+        use = tool_use(known, _choice(given), parallel=not given.get("disable_parallel_tool_use"))
+    return placed(use, _WORDS)
 
 
 def _nested(tool: Any, where: str) -> Any:

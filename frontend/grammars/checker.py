@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -49,10 +50,14 @@ class GrammarChecker:
 
     async def source(self, asked: Asked) -> str:
         """The source of a grammar; raises GrammarError, and BusyError if others take all the time there is."""
-        key = _key(asked)
+        return await self.made((asked.kind, asked.value), lambda: grammar_source(asked.kind, asked.value))
+
+    async def made(self, parts: Any, make: Callable[[], str]) -> str:
+        """Likewise the source that ``make`` gives or raises GrammarError for; ``parts`` is all that decides on it."""
+        key = _key(parts)
         known = self._known.get(key)
         if known is None:
-            known = await self._check(asked)
+            known = await self._check(make)
             self._known[key] = known
             if len(self._known) > _MAX_KEPT:
                 self._known.popitem(last=False)
@@ -70,7 +75,7 @@ class GrammarChecker:
         """Whether a grammar is being checked. A thread cannot be stopped, whoever waits for it."""
         return any(check.running() for check in self._checks)
 
-    async def _check(self, asked: Asked) -> str | GrammarError:
+    async def _check(self, make: Callable[[], str]) -> str | GrammarError:
         if self._pool is None:
             self._pool = compiler_pool()
         loop = asyncio.get_running_loop()
@@ -78,7 +83,7 @@ class GrammarChecker:
 
         def check() -> str:
             loop.call_soon_threadsafe(begun.set)
-            return grammar_source(asked.kind, asked.value)
+            return make()
 
         checking = self._pool.submit(check)
         self._checks.add(checking)
@@ -108,9 +113,9 @@ class GrammarChecker:
             raise
 
 
-def _key(asked: Asked) -> bytes:
+def _key(parts: Any) -> bytes:
     try:
         # JSON has integers of any size, which MessagePack has not.
-        return blake2b(msgspec.json.encode((asked.kind, asked.value)), digest_size=32).digest()
+        return blake2b(msgspec.json.encode(parts), digest_size=32).digest()
     except RecursionError:
         raise GrammarError("it is nested too deeply") from None

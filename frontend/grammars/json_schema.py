@@ -6,8 +6,8 @@ the place in the client's own schema.
 """
 
 import json
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +27,8 @@ MAX_LEVELS = 500
 # Work that grows with the square of these: a second at twice as many.
 MAX_PROPERTIES = 1000
 MAX_PATTERN_PROPERTIES = 32
+# Each takes two characters at least: more of them, and a schema is known to be too long before it is written down.
+_MAX_PARTS = MAX_GRAMMAR_CHARS // 2
 # A number's multiples are found by an automaton with as many states.
 MAX_MULTIPLE_OF = 10_000
 # Letters after a backslash in JSON's strings. No \\uXXXX: the library takes "\\u0061" for another name than "a", with
@@ -71,7 +73,7 @@ def enforceable_schema(schema: Any) -> Any:
     reduced = walk.schema(schema, "", ("#",))
     walk.check_references()
     if len(json.dumps(reduced)) > MAX_GRAMMAR_CHARS:
-        raise GrammarError(f"it is longer than {MAX_GRAMMAR_CHARS} characters")
+        raise _too_long()
     return {**reduced, "x-guidance": _STYLE} if isinstance(reduced, dict) else reduced
 
 
@@ -86,6 +88,7 @@ class _Walk:
         self._references: dict[Pointer, str] = {}  # target, and where it was first referred to
         self._level = self._deepest = 0
         self._pattern_chars = 0
+        self._schemas = 0
         self._keywords: dict[str, Callable[[Any, str, Mapping[str, Any]], None]] = {
             "type": _check_type,
             "enum": _check_enum,
@@ -103,6 +106,9 @@ class _Walk:
         self._level += 1
         if self._level > MAX_DEPTH:
             raise GrammarError(f"it is nested more than {MAX_DEPTH} deep", path)
+        self._schemas += 1
+        if self._schemas > _MAX_PARTS:
+            raise _too_long()
         outer, self._deepest = self._deepest, self._level
         reduced: dict[str, Any] = {}
         if isinstance(schema, dict):
@@ -222,13 +228,20 @@ def _check_type(value: Any, path: str, schema: Mapping[str, Any]) -> None:
 def _check_enum(value: Any, path: str, schema: Mapping[str, Any]) -> None:
     if not isinstance(value, list) or not value:
         raise GrammarError("expected a list of at least one value", path)
-    for entry in value:
-        _check_const(entry, path, schema)
+    _check_values(value, path)
 
 
 def _check_const(value: Any, path: str, schema: Mapping[str, Any]) -> None:
-    level, depth = [value], 0
+    _check_values([value], path)
+
+
+def _check_values(values: list[Any], path: str) -> None:
+    """Check what an answer may have to say literally."""
+    level, depth, count = values, 0, 0
     while level:
+        count += len(level)
+        if count > _MAX_PARTS:
+            raise _too_long(path)
         for node in level:
             _check_writable(node, path)
         level = [child for node in level for child in _children(node)]
@@ -240,6 +253,8 @@ def _check_const(value: Any, path: str, schema: Mapping[str, Any]) -> None:
 def _check_writable(value: Any, path: str) -> None:
     if isinstance(value, str) and _UNWRITABLE.search(value):
         raise GrammarError("control characters beside \\b, \\f, \\n, \\r and \\t are not supported", path)
+    if isinstance(value, int | float) and not _is_in_range(value):
+        raise _out_of_range(path)
 
 
 def _children(node: Any) -> list[Any]:
@@ -269,19 +284,19 @@ def _checked_pattern(value: str, path: str) -> str:
 
 
 def _check_multiple_of(value: Any, path: str, schema: Mapping[str, Any]) -> None:
-    if not _is_number(value) or value <= 0:
+    if not _is_number(value, path) or value <= 0:
         raise GrammarError("expected a number above 0", path)
     if value > MAX_MULTIPLE_OF:
         raise GrammarError(f"expected at most {MAX_MULTIPLE_OF}", path)
 
 
 def _check_bound(value: Any, path: str, schema: Mapping[str, Any]) -> None:
-    if not _is_number(value):
+    if not _is_number(value, path):
         raise GrammarError("expected a number", path)
 
 
 def _check_count(value: Any, path: str, schema: Mapping[str, Any]) -> None:
-    if not _is_number(value) or value < 0 or value != int(value):
+    if not _is_number(value, path) or value < 0 or value != int(value):
         raise GrammarError("expected a whole number of at least 0", path)
     keyword = path.rpartition(".")[2]
     if keyword == "minProperties" and value > 1 and not _has_distinct_names(value, schema):
@@ -296,5 +311,22 @@ def _has_distinct_names(least: float, schema: Mapping[str, Any]) -> bool:
     return schema.get("additionalProperties") is False and not schema.get("patternProperties")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any, path: str) -> bool:
+    """Whether it is one; raises GrammarError if no double can hold it."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    if not _is_in_range(value):
+        raise _out_of_range(path)
+    return True
+
+
+def _is_in_range(value: float) -> bool:
+    return abs(value) <= sys.float_info.max
+
+
+def _out_of_range(path: str) -> GrammarError:
+    return GrammarError(f"expected a number that a double can hold, of at most {sys.float_info.max:.2g}", path)
+
+
+def _too_long(path: str = "") -> GrammarError:
+    return GrammarError(f"it is longer than {MAX_GRAMMAR_CHARS} characters", path)

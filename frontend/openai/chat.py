@@ -43,8 +43,8 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
         work = plan_work(http, served, chat, base, jobs)
         return await respond(http, frontend, work, _named(ChatShape(frame), chat))
     shape = ParsedChatShape(frame, parsing)
-    sampling, ending = parsing.bind(base), parsing.new_ending
-    work = plan_work(http, served, chat, sampling, jobs, shape.reasoning_tokens, new_ending=ending)
+    sampling = await parsing.bind(base, frontend.grammars)
+    work = plan_work(http, served, chat, sampling, jobs, shape.reasoning_tokens, new_ending=parsing.new_ending)
     return await respond(http, frontend, work, _named(shape, chat))
 
 

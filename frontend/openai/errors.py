@@ -133,7 +133,7 @@ _HTTP_FAULTS = {
     405: HttpFault("The route {path} does not take the method {method}."),
     408: HttpFault("The request did not arrive in time."),
     413: HttpFault("The request body is larger than this server accepts."),
-    415: HttpFault("The request body must be JSON (Content-Type: application/json)."),
+    415: HttpFault("The request body must be JSON (Content-Type: application/json), plain or in gzip or deflate."),
     417: HttpFault("The only expectation that this server knows is 'Expect: 100-continue'."),
     431: HttpFault("The request's headers are larger than this server accepts."),
 }

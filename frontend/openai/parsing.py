@@ -1,17 +1,21 @@
 """How the answers of a chat request are taken apart, if they are."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
 from pagewire.frontend.answers import AnswerParser
 from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.generation import IsComplete
+from pagewire.frontend.grammars.checker import GrammarChecker
 from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.json_schema import enforceable_schema
 from pagewire.frontend.openai.conversation import Conversation
-from pagewire.frontend.openai.errors import invalid, unsupported
+from pagewire.frontend.openai.errors import unsupported
+from pagewire.frontend.openai.structured import checked
 from pagewire.frontend.openai.tools import Mode, Tool, ToolUse
 from pagewire.frontend.reasoning import ReasoningParser, ReasoningTags
 from pagewire.frontend.reasoning_grammar import after_reasoning
@@ -20,6 +24,7 @@ from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import ToolFormat, enforceable
 from pagewire.frontend.tools.grammar import call_grammar, text_with_calls
 from pagewire.frontend.tools.parser import ToolParser
+from pagewire.protocol.grammar import MAX_GRAMMAR_CHARS
 from pagewire.protocol.messages import Delta, Sampling
 
 
@@ -60,34 +65,55 @@ class Parsing:
 
         return is_complete
 
-    def bind(self, sampling: Sampling) -> Sampling:
+    async def bind(self, sampling: Sampling, checker: GrammarChecker) -> Sampling:
         """Show the parsers the special tokens that they look for, and enforce the calls that the client insists on.
 
         A grammar that ``sampling`` already has binds answers in text: not the reasoning, nor calls in their place.
-        Raises ApiError if such a grammar cannot be combined with the calls.
+        Raises ApiError if such a grammar cannot be combined with the calls, or a schema cannot be enforced.
         """
         markers = (self.tool_format.markers if self.tool_format else ()) + (
             (self.tags.open, self.tags.close) if self.tags else ()
         )
         special = special_markers(markers, self.tokenizer)
-        grammar = self._grammar(sampling.grammar, special)
-        if grammar is not None and self.tags is not None:
-            grammar = after_reasoning(grammar, self.tags, special, opened=self.opened)
+        grammar = sampling.grammar
+        if grammar is not None or self._enforces_calls():
+            source = checker.made(self._parts(grammar, special), lambda: self._grammar(grammar, special))
+            grammar = await checked(source, "tools")
         return msgspec.structs.replace(sampling, shown_token_ids=tuple(special.values()), grammar=grammar)
 
-    def _grammar(self, of_text: str | None, special: Mapping[str, int]) -> str | None:
+    def _enforces_calls(self) -> bool:
+        """Whether calls follow a grammar even if text need not."""
         if self.tool_format is None or self.use is None:
+            return False
+        if self.use.mode != "auto":
+            return True
+        can_be_told = self.tool_format.layout is not None and self.tool_format.announced
+        return can_be_told and any(tool.strict for tool in self.use.tools)
+
+    def _parts(self, of_text: str | None, special: Mapping[str, int]) -> Any:
+        """All that decides about the grammar."""
+        calls = (self.tool_format.name, self.use.mode, self.use.max_calls) if self.tool_format and self.use else None
+        tools = [(tool.name, tool.parameters, tool.where, tool.strict) for tool in self.use.tools] if self.use else []
+        tags = (self.tags.open, self.tags.close, self.opened) if self.tags else None
+        return "answer", of_text, special, calls, tools, tags
+
+    def _grammar(self, of_text: str | None, special: Mapping[str, int]) -> str:
+        """The grammar of whole answers. Takes milliseconds as a rule; raises GrammarError, its place below 'tools'."""
+        grammar = self._answer_grammar(of_text, special)
+        return after_reasoning(grammar, self.tags, special, opened=self.opened) if self.tags else grammar
+
+    def _answer_grammar(self, of_text: str | None, special: Mapping[str, int]) -> str:
+        if self.tool_format is None or self.use is None:
+            assert of_text is not None, "nothing is bound"
             return of_text
         layout, tools, max_calls = self.tool_format.layout, self.use.tools, self.use.max_calls
-        if self.mode == "auto" and of_text is None:
-            if layout is None or not self.tool_format.announced or not any(tool.strict for tool in tools):
-                return None
-            bound = [_bound(tool) if tool.strict else replace(tool, parameters={}) for tool in tools]
-            return text_with_calls(self.tool_format.markers[0], layout, bound, max_calls, special)
         if layout is None:
-            raise unsupported(f"'tools' in the format '{self.tool_format.name}' exclude an output format.", "tools")
+            raise GrammarError(f"calls in the format '{self.tool_format.name}' exclude an output format")
+        if self.mode == "auto" and of_text is None:
+            bound = _bound(tool if tool.strict else replace(tool, parameters={}) for tool in tools)
+            return text_with_calls(self.tool_format.markers[0], layout, bound, max_calls, special)
         otherwise = of_text if self.mode == "auto" else None
-        return call_grammar(layout, [_bound(tool) for tool in tools], max_calls, special, otherwise)
+        return call_grammar(layout, _bound(tools), max_calls, special, otherwise)
 
 
 def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversation, prompt: str) -> Parsing | None:
@@ -103,13 +129,20 @@ def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversat
     return Parsing(served.tokenizer, tags, opened, tool_format, use if tool_format else None)
 
 
-def _bound(tool: Tool) -> Tool:
-    """A tool with its schema as a grammar enforces it; raises ApiError naming what none can enforce."""
-    try:
-        return replace(tool, parameters=enforceable_schema(tool.parameters))
-    except GrammarError as error:
-        where = tool.where + error.path
-        raise invalid(f"Invalid value for '{where}': {error.message}.", where) from None
+def _bound(tools: Iterable[Tool]) -> list[Tool]:
+    """Tools with their schemas as a grammar enforces them; raises GrammarError naming what none can enforce."""
+    bound, room = [], MAX_GRAMMAR_CHARS
+    for tool in tools:
+        place = tool.where.removeprefix("tools")
+        try:
+            schema = enforceable_schema(tool.parameters)
+        except GrammarError as error:
+            raise GrammarError(error.message, place + error.path) from None
+        room -= len(json.dumps(schema))
+        if room < 0:
+            raise GrammarError(f"the schemas up to here are longer than {MAX_GRAMMAR_CHARS} characters", place)
+        bound.append(replace(tool, parameters=schema))
+    return bound
 
 
 def special_markers(markers: tuple[str, ...], tokenizer: Tokenizer) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """``response_format`` and ``structured_outputs``: what an answer must look like."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -41,14 +41,15 @@ async def constrained(sampling: Sampling, fields: SamplingFields, checker: Gramm
         if getattr(sampling, name):
             # Together they can leave no token at all.
             raise invalid(f"'{name}' cannot be combined with '{asked.param}'.", name)
-    return msgspec.structs.replace(sampling, grammar=await _source(asked, checker))
+    return msgspec.structs.replace(sampling, grammar=await checked(checker.source(asked), asked.param))
 
 
-async def _source(asked: Asked, checker: GrammarChecker) -> str:
+async def checked(source: Awaitable[str], param: str) -> str:
+    """Await the source of a grammar that stands in field ``param``; raises ApiError naming the place at fault."""
     try:
-        return await checker.source(asked)
+        return await source
     except GrammarError as error:
-        param = asked.param + error.path
+        param += error.path
         raise invalid(f"Invalid value for '{param}': {error.message}.", param) from None
     except BusyError:
         raise unavailable("The server is busy with checking the grammars of other requests; try again soon.") from None

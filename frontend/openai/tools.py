@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
@@ -65,6 +65,19 @@ def tool_use(tools: Sequence[Any] | None, choice: Any, *, parallel: bool = True)
         mode=mode,
         max_calls=None if parallel and mode != "named" else 1,
     )
+
+
+def placed(use: ToolUse | None, words: Mapping[str, str]) -> ToolUse | None:
+    """The same with the places of its tools named as another API does: each key is replaced by its value, in order."""
+    if use is None:
+        return None
+    tools = []
+    for tool in use.tools:
+        where = tool.where
+        for old, new in words.items():
+            where = where.replace(old, new)
+        tools.append(replace(tool, where=where))
+    return replace(use, tools=tools)
 
 
 def _check_tools(tools: Sequence[Any]) -> list[Tool]:

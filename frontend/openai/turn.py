@@ -21,6 +21,7 @@ from pagewire.frontend.openai.schema import SamplingFields
 from pagewire.frontend.openai.sse import encode
 from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.work import Prompt, Work, plan_work
+from pagewire.frontend.state import FRONTEND
 from pagewire.frontend.tools.events import Event
 from pagewire.protocol.messages import Delta, Finish, Logprob, Sampling
 
@@ -60,7 +61,7 @@ async def turn_prompt(
     return TurnPrompt(text, ids, fit_length(len(ids), max_tokens, default, served, part="messages", param=param))
 
 
-def plan_turn(
+async def plan_turn(
     http: web.Request,
     served: ServedModel,
     fields: SamplingFields,
@@ -69,7 +70,7 @@ def plan_turn(
     use: ToolUse | None,
     prompt: TurnPrompt,
 ) -> Turn:
-    """Decide what to look for in the answer, and make the one job."""
+    """Decide what to look for in the answer, and make the one job; raises ApiError if the calls cannot be enforced."""
     parsing = parsing_of(served, use, conversation, prompt.text)
     job = Prompt(prompt.ids, prompt.max_tokens)
     if parsing is None:
@@ -79,7 +80,7 @@ def plan_turn(
         http,
         served,
         fields,
-        parsing.bind(sampling),
+        await parsing.bind(sampling, http.app[FRONTEND].grammars),
         [job],
         lambda: parser.reasoning_tokens,
         new_ending=parsing.new_ending,

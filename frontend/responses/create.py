@@ -57,7 +57,7 @@ async def create_response(http: web.Request) -> web.StreamResponse:
     items = [*_earlier_items(http, request), *read_input(request.input)]
 
     conversation, prompt = await _prompt(request, items, use, served, frontend)
-    turn = plan_turn(http, served, request, sampling, conversation, use, prompt)
+    turn = await plan_turn(http, served, request, sampling, conversation, use, prompt)
 
     def keep(document: dict[str, Any]) -> None:
         if request.store:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagewire.frontend.openai.errors import worded
-from pagewire.frontend.openai.tools import ToolUse, tool_use
+from pagewire.frontend.openai.tools import ToolUse, placed, tool_use
 from pagewire.frontend.responses.schema import ResponsesRequest
 
+_WORDS = {".function": "", "tool_choice.allowed_tools": "tool_choice"}
 _FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
 
 
@@ -14,8 +15,9 @@ def response_tools(request: ResponsesRequest) -> ToolUse | None:
     """Check tools and choice; None if the answer is text only. Raises ApiError naming the field at fault."""
     # An empty list is how several clients say that there are none.
     tools = [_nested(tool) for tool in request.tools] if request.tools else None
-    with worded({".function": "", "tool_choice.allowed_tools": "tool_choice"}):
-        return tool_use(tools, _nested_choice(request.tool_choice), parallel=request.parallel_tool_calls)
+    with worded(_WORDS):
+        use = tool_use(tools, _nested_choice(request.tool_choice), parallel=request.parallel_tool_calls)
+    return placed(use, _WORDS)
 
 
 def _nested(tool: Any) -> Any:

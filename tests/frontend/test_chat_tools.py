@@ -1,11 +1,13 @@
 """Tool calls and reasoning in chats: plain, streamed, with OpenAI's own client, and in what the model gets to see."""
 
 import json
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 
+from pagewire.frontend.openai import parsing
 from tests.fake_engine import FakeEngine, Say, Silence, Stop, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer
 from tests.toy_tokenizer import CHATML, IM_START
@@ -125,6 +127,20 @@ async def test_a_call_that_is_cut_finishes_with_length(server: Server, engine: F
     [choice] = answer["choices"]
     assert choice["finish_reason"] == stream.choices[-1]["finish_reason"] == "length"
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "get_weather", "arguments": '{"city": "Ro'}
+
+
+async def test_a_call_that_a_stop_string_cuts_is_no_reason_to_finish(server: Server, engine: FakeEngine) -> None:
+    engine.script = lambda request: [Say(ROME[: ROME.index("Rome")]), Stop("Rome")]
+    _, answer = await server.chat(tools=TOOLS, stop="Rome")
+    stream = await server.stream_chat(tools=TOOLS, stop="Rome")
+    for choice in (answer["choices"][0], stream.choices[-1]):
+        assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "Rome")
+
+
+async def test_a_call_without_its_closing_tag_is_one(server: Server, engine: FakeEngine) -> None:
+    engine.script = lambda request: [Say(ROME.removesuffix("</tool_call>")), Stop("</tool_call>")]
+    _, answer = await server.chat(tools=TOOLS, stop="</tool_call>")
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"
 
 
 async def test_every_token_keeps_its_logprob(server: Server, engine: FakeEngine) -> None:
@@ -368,3 +384,27 @@ async def test_a_schema_that_cannot_be_enforced_is_refused_where_it_would_have_t
     assert status == 400
     assert answer["error"]["param"].startswith(f"tools[1].function.parameters.properties.a{place}")
     assert (await server.chat(tools=tools))[0] == 200
+
+
+async def test_schemas_that_are_too_long_together_are_refused(start_server: StartServer, engine: FakeEngine) -> None:
+    engine.limits = msgspec.structs.replace(engine.limits, max_model_len=1_000_000)
+    server = await start_server()
+    wide = {"properties": {f"{index:0300}": {} for index in range(500)}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": wide}} for name in ("f", "g")]
+    status, answer = await server.chat(tools=tools, tool_choice="required")
+    assert (status, answer["error"]["param"]) == (400, "tools[1].function.parameters")
+
+
+async def test_schemas_of_tools_are_checked_in_a_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def enforce(schema: Any) -> Any:
+        threads.append(threading.current_thread())
+        return schema
+
+    monkeypatch.setattr(parsing, "enforceable_schema", enforce)
+    for _ in range(2):
+        assert (await server.chat(tools=[WEATHER], tool_choice="required"))[0] == 200
+    # Once: what is known of the same tools is remembered.
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()

@@ -1,6 +1,7 @@
 """Every error, on every route, is an error object with the right status; OpenAI's own client raises its own classes."""
 
 import asyncio
+import logging
 from typing import Any
 
 import openai
@@ -121,6 +122,7 @@ async def test_a_body_above_the_limit_is_413(start_server: StartServer) -> None:
         b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000 + b"\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: nine\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 async def test_what_is_not_http_gets_an_error_object_too(server: Server, request_text: bytes) -> None:
@@ -130,6 +132,7 @@ async def test_what_is_not_http_gets_an_error_object_too(server: Server, request
     writer.close()
     assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
     assert b"\r\nX-Request-Id: " in head
+    assert b"\r\nServer: pagewire\r\n" in head
     check_error(strict_json(body))
 
 
@@ -140,11 +143,23 @@ async def test_an_expectation_that_cannot_be_met_gets_an_error_object_too(server
         check_error(await response.json())
 
 
-async def test_a_body_that_is_not_coded_as_it_says_is_a_400(server: Server) -> None:
+async def test_a_body_that_is_not_coded_as_it_says_is_a_400_and_no_fault_of_ours(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     async with server.http.post(f"{server.url}/v1/chat/completions", data=b"no gzip", headers=headers) as response:
         assert response.status == 400
         assert "cannot be read" in (await response.json())["error"]["message"]
+    await until(lambda: not server.listener.connections)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("coding", ["foo", "gzip, gzip", "br"])
+async def test_a_content_coding_that_is_unknown_is_unsupported(server: Server, coding: str) -> None:
+    headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+    async with server.http.post(f"{server.url}/v1/completions", data=b'{"prompt":"x"}', headers=headers) as response:
+        assert response.status == 415
+        assert "gzip" in check_error(await response.json())["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize", "/v1/messages/count_tokens"])

@@ -197,6 +197,21 @@ async def test_a_long_conversation_is_rendered_in_a_thread(messages: list[dict[s
     assert threading.main_thread() not in seen.threads
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"tools": [{"description": "x" * 100_000}]},
+        {"documents": [{"text": "x"}] * 30_000},
+        {"template_kwargs": {"x": [[]] * 60_000}},
+    ],
+    ids=["tools", "documents", "kwargs"],
+)
+async def test_so_is_a_short_one_with_much_beside_it(others: dict[str, Any]) -> None:
+    template = ChatTemplate("{{ strftime_now('') }}x", "test", now=(seen := Threads()).now)
+    await template.render_async([QUESTION], add_generation_prompt=True, **others)
+    assert threading.main_thread() not in seen.threads
+
+
 async def test_a_slow_template_is_rendered_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_module, "_INLINE_SECONDS", -1)
     template = ChatTemplate("{% for i in range(3) %}{{ i }}{% endfor %}", "test")

@@ -223,6 +223,25 @@ async def test_a_message_ends_with_its_one_call_if_tools_must_not_be_used_in_par
     assert answer["usage"]["output_tokens"] <= len(CALL)
 
 
+async def test_a_call_that_is_cut_is_no_reason_to_use_a_tool(engine: FakeEngine, start_server: StartServer) -> None:
+    engine.model = toy_model(chat_templates={"default": THINKING})
+    server = await start_server()
+    for ending, why in ((Stop("END"), ("stop_sequence", "END")), (Stop(), ("end_turn", None))):
+        engine.script = lambda request, ending=ending: [Say(CALL[: CALL.index("2")]), ending]
+        answer = await created(server, tools=[TOOL], stop_sequences=["END"])
+        assert (answer["stop_reason"], answer["stop_sequence"]) == why
+
+
+async def test_a_schema_that_cannot_be_enforced_is_named_as_the_client_wrote_it(
+    engine: FakeEngine, start_server: StartServer
+) -> None:
+    engine.model = toy_model(chat_templates={"default": THINKING})
+    server = await start_server()
+    fields = {"tools": [{**TOOL, "input_schema": {"not": {}}}], "tool_choice": {"type": "any"}}
+    status, answer = await server.post("/v1/messages", body(**fields))
+    assert (status, "tools[0].input_schema.not" in answer["error"]["message"]) == (400, True)
+
+
 async def test_any_and_tool_force_a_call(engine: FakeEngine, start_server: StartServer) -> None:
     engine.model = toy_model(chat_templates={"default": THINKING})
     engine.script = say(CALL)

@@ -20,6 +20,10 @@ def refusal(schema: Any) -> tuple[str, str]:
     return caught.value.path, caught.value.message
 
 
+# JSON has no limit to it, a double has.
+HUGE = 10**400
+
+
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
@@ -47,6 +51,10 @@ def refusal(schema: Any) -> tuple[str, str]:
         ({"enum": ["nul \x00"]}, ".enum"),
         ({"required": "a"}, ".required"),
         ({"minProperties": 2}, ".minProperties"),
+        ({"maximum": HUGE}, ".maximum"),
+        ({"maxLength": HUGE}, ".maxLength"),
+        ({"items": {"enum": [{"a": -HUGE}]}}, ".items.enum"),
+        ({"enum": [1] * 200_000}, ".enum"),
     ],
 )
 def test_a_refusal_names_the_place(schema: Any, path: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pagewire.frontend import listen
-from pagewire.frontend.openai import admission
+from pagewire.frontend.openai.bodies import FREE_BYTES, BodyShare
+from pagewire.frontend.openai.errors import ApiError
 from tests.fake_engine import FakeEngine, Say, Silence, until
 from tests.frontend.running import Server, StartServer, chat_body
 
@@ -32,11 +32,8 @@ async def begin(server: Server, path: str, length: int) -> tuple[asyncio.StreamR
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_body_that_does_not_come_takes_no_place_and_ends(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(admission, "BODY_SECONDS", 0.2)
-    server = await start_server(max_inflight=1)
+async def test_a_body_that_does_not_come_takes_no_place_and_ends(start_server: StartServer, path: str) -> None:
+    server = await start_server(max_inflight=1, body_timeout=0.2)
     reader, writer = await begin(server, path, 100)
     assert (await server.chat())[0] == 200
     assert (await reader.readline()).startswith(b"HTTP/1.1 408")
@@ -58,12 +55,66 @@ async def test_every_route_that_makes_work_needs_a_place(start_server: StartServ
         assert (await server.post(path, {}))[0] == 429
 
 
-async def test_a_client_that_does_not_read_loses_its_place(
-    start_server: StartServer, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+async def test_bodies_take_no_more_than_their_memory_but_small_ones_get_in(start_server: StartServer) -> None:
+    server = await start_server(max_body_size=2 * FREE_BYTES, max_body_memory=2 * FREE_BYTES)
+    with BodyShare(server.frontend.bodies) as share:
+        share.grow(3 * FREE_BYTES)
+        assert (await server.chat())[0] == 200
+        reader, writer = await begin(server, "/v1/chat/completions", FREE_BYTES + 1)
+        assert b" 429 " in await reader.readline()
+        assert b"\r\nRetry-After: 1\r\n" in await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        with pytest.raises(ApiError, match="try again soon"):
+            share.grow(3 * FREE_BYTES + 1)
+    assert server.frontend.bodies.held == 0
+
+
+async def test_a_large_body_holds_memory_while_it_comes_and_until_its_answer_ends(
+    start_server: StartServer, engine: FakeEngine
 ) -> None:
-    monkeypatch.setattr(listen, "UNREAD_SECONDS", 0.1)
     engine.script = lambda request: [Say("x"), Silence()]
-    server = await start_server()
+    size = FREE_BYTES + 1000
+    server = await start_server(max_body_size=size, max_body_memory=size)
+    _, writer = await begin(server, "/v1/chat/completions", size)
+    writer.write(b" " * (size - 100))
+    await until(lambda: server.frontend.bodies.held > 0)
+    writer.close()
+    await until(lambda: server.frontend.bodies.held == 0)
+
+    body = chat_body("Hi", stream=True, user="x" * FREE_BYTES)
+    async with server.http.post(f"{server.url}/v1/chat/completions", json=body):
+        await until(lambda: server.streams_open() == 1)
+        assert server.frontend.bodies.held > 0
+    await until(lambda: server.frontend.bodies.held == 0)
+
+
+REQUEST = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", REQUEST])
+@pytest.mark.parametrize("sent", [b"", b"G", REQUEST[:-1]])
+async def test_a_head_that_does_not_come_ends_its_connection(
+    start_server: StartServer, before: bytes, sent: bytes
+) -> None:
+    server = await start_server(header_timeout=0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
+    if before:
+        writer.write(before)
+        await reader.readuntil(b"}")
+    writer.write(sent)
+    if before and not sent:
+        # Idle between two requests, it stays.
+        await asyncio.sleep(0.2)
+        writer.write(REQUEST)
+        assert await reader.readuntil(b"}")
+    else:
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_client_that_does_not_read_loses_its_place(start_server: StartServer, engine: FakeEngine) -> None:
+    engine.script = lambda request: [Say("x"), Silence()]
+    server = await start_server(unread_timeout=0.1)
     async with server.http.post(f"{server.url}/v1/chat/completions", json=chat_body("Hi", stream=True)):
         await until(lambda: server.streams_open() == 1)
         # What the transport does when its buffer is full.

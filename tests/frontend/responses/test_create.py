@@ -182,6 +182,24 @@ async def test_calls_and_reasoning_are_items_of_their_own(engine: FakeEngine, st
     assert answer["tools"] == [TOOL]
 
 
+async def test_a_call_that_is_cut_is_incomplete(engine: FakeEngine, start_server: StartServer) -> None:
+    engine.model = toy_model(chat_templates={"default": THINKING})
+    engine.script = lambda request: [Say(CALL[: CALL.index("2")]), Stop()]
+    server = await start_server()
+    answer = await created(server, tools=[TOOL])
+    assert (answer["status"], answer["output"][0]["status"]) == ("completed", "incomplete")
+
+
+async def test_a_schema_that_cannot_be_enforced_is_named_as_the_client_wrote_it(
+    engine: FakeEngine, start_server: StartServer
+) -> None:
+    engine.model = toy_model(chat_templates={"default": THINKING})
+    server = await start_server()
+    fields = {"tools": [{**TOOL, "parameters": {"not": {}}}], "tool_choice": "required"}
+    status, answer = await server.post("/v1/responses", {"model": "toy", "input": "Hi", **fields})
+    assert (status, answer["error"]["param"]) == (400, "tools[0].parameters.not")
+
+
 async def test_a_response_ends_with_its_one_call_if_calls_must_not_be_parallel(
     engine: FakeEngine, start_server: StartServer
 ) -> None:
