@@ -62,7 +62,7 @@ async def test_bodies_take_no_more_than_their_memory_but_small_ones_get_in(start
         assert (await server.chat())[0] == 200
         reader, writer = await begin(server, "/v1/chat/completions", FREE_BYTES + 1)
         assert b" 429 " in await reader.readline()
-        assert b"\r\nRetry-After: 1\r\n" in await reader.readuntil(b"\r\n\r\n")
+        assert b"Retry-After: 1\r\n" in await reader.readuntil(b"\r\n\r\n")
         writer.close()
         with pytest.raises(ApiError, match="try again soon"):
             share.grow(3 * FREE_BYTES + 1)
