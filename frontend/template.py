@@ -147,12 +147,15 @@ class ChatTemplate:
         """Whether messages reach the template with content as a string or as a list of parts."""
         return self._default.content_format
 
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The variables that the template reads, with tools or without."""
+        return self._default.variables | (self._tool_use.variables if self._tool_use else frozenset())
+
     @property
     def request_variables(self) -> frozenset[str]:
         """The variables the template reads that only ``chat_template_kwargs`` can set, such as ``enable_thinking``."""
-        variants = [self._default] if self._tool_use is None else [self._default, self._tool_use]
-        read = frozenset[str]().union(*(variant.variables for variant in variants))
-        return read - RESERVED_TEMPLATE_KWARGS - self._special_tokens.keys()
+        return self.variables - RESERVED_TEMPLATE_KWARGS - self._special_tokens.keys()
 
     def render(
         self,

@@ -16,7 +16,7 @@ from pagewire.frontend.openai.admission import admitted
 from pagewire.frontend.openai.conversation import Conversation, render
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import unsupported, worded
-from pagewire.frontend.openai.http import REQUEST_ID, note_ignored, read_request
+from pagewire.frontend.openai.http import REQUEST_ID, beside, note_ignored, note_unread, read_request
 from pagewire.frontend.openai.params import base_sampling
 from pagewire.frontend.openai.prompts import count_prompt
 from pagewire.frontend.openai.schema import SamplingFields
@@ -46,7 +46,7 @@ async def create_message(http: web.Request) -> web.StreamResponse:
         sampling = base_sampling(fields, served, frontend.config, logprobs=None, prompt_logprobs=None)
     with worded({"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}):
         sampling = await constrained(sampling, fields, frontend.grammars)
-    asked = _read_prompt(http, request, served, frontend.config)
+    asked = await beside(http, lambda: _read_prompt(http, request, served, frontend.config))
     prompt = await turn_prompt(
         asked.conversation,
         served,
@@ -72,7 +72,7 @@ async def count_tokens(http: web.Request) -> web.Response:
     frontend = http.app[FRONTEND]
     request = await read_request(http, CountTokensRequest, RULES)
     served = await frontend.catalog.find(request.model)
-    asked = _read_prompt(http, request, served, frontend.config)
+    asked = await beside(http, lambda: _read_prompt(http, request, served, frontend.config))
     text = await render(asked.conversation, served, frontend.metrics)
     ids = await count_prompt(text, False, served, "messages")
     return web.Response(body=encode({"input_tokens": len(ids)}), content_type="application/json")
@@ -105,6 +105,7 @@ def _read_prompt(http: web.Request, request: PromptFields, served: ServedModel, 
     kwargs = {**config.default_chat_template_kwargs, **_thinking(request, served)}
     if request.output_config.effort is not None:
         kwargs.setdefault("reasoning_effort", request.output_config.effort)
+        note_unread(http, served.template, {"reasoning_effort": "output_config.effort"}, RULES)
     note_ignored(http, reader.without_effect, RULES)
     continues = messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
     return _Asked(Conversation(messages, not continues, continues, kwargs, None, use.shown if use else None), use)

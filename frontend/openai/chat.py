@@ -30,7 +30,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     base = await constrained(_sampling(chat, served, frontend.config), chat, frontend.grammars)
     asked = _max_tokens(chat)
 
-    prompt = await chat_prompt(chat, served, frontend, asked)
+    prompt = await chat_prompt(http, chat, served, asked)
     max_tokens = fit_length(
         len(prompt.ids), asked, served.defaults.max_tokens, served, part="messages", param="messages"
     )

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from aiohttp import web
+
 from pagewire.frontend.catalog import ServedModel
-from pagewire.frontend.openai.conversation import Conversation, conversation_of, render
+from pagewire.frontend.openai.conversation import Conversation, conversation_of, render, variable_places
+from pagewire.frontend.openai.http import beside, note_unread
 from pagewire.frontend.openai.prompts import encode_prompt, truncate
 from pagewire.frontend.openai.schema import ChatRequest
 from pagewire.frontend.openai.tools import ToolUse, tool_use
-from pagewire.frontend.state import Frontend
+from pagewire.frontend.state import FRONTEND
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +23,16 @@ class ChatPrompt:
     use: ToolUse | None
 
 
-async def chat_prompt(chat: ChatRequest, served: ServedModel, frontend: Frontend, max_tokens: int | None) -> ChatPrompt:
+async def chat_prompt(http: web.Request, chat: ChatRequest, served: ServedModel, max_tokens: int | None) -> ChatPrompt:
     """Check, render and tokenize a conversation; raises ApiError. ``max_tokens`` is what the client wants after it."""
-    use = tool_use(chat.tools, chat.tool_choice, parallel=chat.parallel_tool_calls)
-    conversation = conversation_of(chat.messages, chat, frontend.config, use.shown if use else None)
+    frontend = http.app[FRONTEND]
+
+    def check() -> tuple[ToolUse | None, Conversation]:
+        use = tool_use(chat.tools, chat.tool_choice, parallel=chat.parallel_tool_calls)
+        return use, conversation_of(chat.messages, chat, frontend.config, use.shown if use else None)
+
+    use, conversation = await beside(http, check)
+    note_unread(http, served.template, variable_places(chat))
     text = await render(conversation, served, frontend.metrics)
     ids = await encode_prompt(
         text,

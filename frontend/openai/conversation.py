@@ -68,6 +68,21 @@ def conversation_of(
     return Conversation(messages, add_generation_prompt, fields.continue_final_message, kwargs, fields.documents, tools)
 
 
+def kwargs_places(kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """The template's variables in ``chat_template_kwargs``, and the place of each; null counts as absent."""
+    return {name: f"chat_template_kwargs.{name}" for name, value in kwargs.items() if value is not None}
+
+
+def variable_places(fields: ChatRequest | TokenizeRequest) -> dict[str, str]:
+    """The template's variables that a request sets, and the field of each."""
+    places = kwargs_places(fields.chat_template_kwargs)
+    if fields.reasoning_effort is not None:
+        places.setdefault("reasoning_effort", "reasoning_effort")
+    if fields.documents:
+        places["documents"] = "documents"
+    return places
+
+
 async def render(conversation: Conversation, served: ServedModel, metrics: Metrics) -> str:
     """The prompt's text; raises ApiError if there is no template, or with the template's own words if it refuses."""
     if served.template is None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -13,6 +14,8 @@ from pagewire.frontend.openai.fields import RULES, FieldRules
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_SHOWN_CHARS = 60
+# Of a list, how many entries are searched for fields without effect: as many as there may be tools.
+_MAX_ENTRIES = 512
 # A header must stay small and plain whatever names a client invents.
 MAX_IGNORED_NAMES = 32
 _UNPRINTABLE = re.compile(r"[^!-~]|,")
@@ -65,7 +68,7 @@ def parse(body: bytes, schema: type[T], *, strict: bool, rules: FieldRules = RUL
 
 def ignored_header(names: Iterable[str]) -> str:
     """The value of ``X-Ignored-Params``: names reduced to what a header may carry."""
-    plain = [_UNPRINTABLE.sub("?", name)[:MAX_SHOWN_CHARS] for name in names]
+    plain = [_UNPRINTABLE.sub("?", name[:MAX_SHOWN_CHARS]) for name in islice(names, MAX_IGNORED_NAMES + 1)]
     if len(plain) > MAX_IGNORED_NAMES:
         plain = [*plain[:MAX_IGNORED_NAMES], "..."]
     return ", ".join(plain)
@@ -147,7 +150,7 @@ def _parts_without_effect(fields: Mapping[str, Any], known: Collection[str], rul
 
 def _objects(value: Any, path: str) -> Iterator[Mapping[str, Any]]:
     """What is at ``path`` below a value that may be a list, as far as it is objects."""
-    for entry in value if isinstance(value, list) else (value,):
+    for entry in value[:_MAX_ENTRIES] if isinstance(value, list) else (value,):
         if isinstance(entry, Mapping):
             if path:
                 name, _, below = path.partition(".")

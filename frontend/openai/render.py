@@ -22,7 +22,7 @@ async def render_chat(http: web.Request) -> web.Response:
     chat = await read_request(http, ChatRequest)
     served = await frontend.catalog.find(chat.model)
     asked = chat.max_tokens if chat.max_completion_tokens is None else chat.max_completion_tokens
-    prompt = await chat_prompt(chat, served, frontend, asked)
+    prompt = await chat_prompt(http, chat, served, asked)
     # Of a prompt that was cut, the text is that of the ids.
     text = None if chat.truncate_prompt_tokens is not None else prompt.text
     return await _answer(chat.model, served, [(text, prompt.ids)])

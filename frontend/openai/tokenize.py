@@ -3,10 +3,11 @@
 from aiohttp import web
 
 from pagewire.frontend.catalog import ServedModel
+from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.openai.admission import admitted
-from pagewire.frontend.openai.conversation import conversation_of, render
+from pagewire.frontend.openai.conversation import Conversation, conversation_of, render, variable_places
 from pagewire.frontend.openai.errors import invalid
-from pagewire.frontend.openai.http import read_request
+from pagewire.frontend.openai.http import beside, note_unread, read_request
 from pagewire.frontend.openai.prompts import count_prompt
 from pagewire.frontend.openai.schema import DetokenizeRequest, TokenizeRequest
 from pagewire.frontend.openai.sse import encode
@@ -28,8 +29,8 @@ async def tokenize(http: web.Request) -> web.Response:
         raise invalid("Expected either 'prompt' or 'messages'.", "prompt", "missing_required_parameter")
     special = request.add_special_tokens
     if request.messages is not None:
-        use = tool_use(request.tools, request.tool_choice)
-        conversation = conversation_of(request.messages, request, frontend.config, use.shown if use else None)
+        note_unread(http, served.template, variable_places(request))
+        conversation = await beside(http, lambda: _conversation(request, frontend.config))
         text = await render(conversation, served, frontend.metrics)
         special = bool(special)
     else:
@@ -67,6 +68,11 @@ async def tokenizer_info(http: web.Request) -> web.Response:
         "chat_template": served.template.text if served.template else None,
     }
     return web.Response(body=encode(answer), content_type="application/json")
+
+
+def _conversation(request: TokenizeRequest, config: FrontendConfig) -> Conversation:
+    use = tool_use(request.tools, request.tool_choice)
+    return conversation_of(request.messages or (), request, config, use.shown if use else None)
 
 
 def _first_end(served: ServedModel) -> str | None:

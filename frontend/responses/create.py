@@ -11,10 +11,10 @@ from pagewire.frontend.catalog import ServedModel
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.middlewares import key_digest
 from pagewire.frontend.openai.admission import admitted
-from pagewire.frontend.openai.conversation import Conversation, Message
+from pagewire.frontend.openai.conversation import Conversation, Message, kwargs_places
 from pagewire.frontend.openai.deliver import deliver
 from pagewire.frontend.openai.errors import ApiError, invalid, unsupported, worded
-from pagewire.frontend.openai.http import note_ignored, read_request
+from pagewire.frontend.openai.http import beside, note_ignored, note_unread, read_request
 from pagewire.frontend.openai.params import base_sampling, check_logprobs
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.structured import constrained
@@ -52,9 +52,10 @@ async def create_response(http: web.Request) -> web.StreamResponse:
     request = await read_request(http, ResponsesRequest, RULES)
     _check_fields(http, request)
     served = await frontend.catalog.find(request.model)
+    note_unread(http, served.template, _variable_places(request), RULES)
     sampling = await _format(_sampling(request, served, frontend.config), request, frontend)
-    use = response_tools(request)
-    items = [*_earlier_items(http, request), *read_input(request.input)]
+    use = await beside(http, lambda: response_tools(request))
+    items = [*_earlier_items(http, request), *await beside(http, lambda: read_input(request.input))]
 
     conversation, prompt = await _prompt(request, items, use, served, frontend)
     turn = await plan_turn(http, served, request, sampling, conversation, use, prompt)
@@ -147,6 +148,14 @@ async def _prompt(
         if error.param and error.param.startswith("messages"):
             error.param = "input"
         raise
+
+
+def _variable_places(request: ResponsesRequest) -> dict[str, str]:
+    """The template's variables that the request sets, and the field of each."""
+    places = kwargs_places(request.chat_template_kwargs)
+    if request.reasoning.effort is not None:
+        places.setdefault("reasoning_effort", "reasoning.effort")
+    return places
 
 
 def _head(request: ResponsesRequest, served: ServedModel, sampling: Sampling) -> dict[str, Any]:

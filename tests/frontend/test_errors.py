@@ -170,6 +170,39 @@ async def test_half_a_character_that_a_template_makes_is_a_400(start_server: Sta
     assert "surrogate" in answer["error"]["message"]
 
 
+UNREAD: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/chat/completions", {"documents": [{"text": "x"}]}, "documents"),
+    ("/v1/chat/completions", {"reasoning_effort": "low", "stream": True}, "reasoning_effort"),
+    ("/v1/chat/completions/render", {"chat_template_kwargs": {"zzz": False}}, "chat_template_kwargs.zzz"),
+    ("/tokenize", {"chat_template_kwargs": {"zzz": 1}}, "chat_template_kwargs.zzz"),
+    ("/v1/responses", {"reasoning": {"effort": "low"}}, "reasoning.effort"),
+    ("/v1/responses", {"chat_template_kwargs": {"zzz": 1}}, "chat_template_kwargs.zzz"),
+    ("/v1/messages", {"output_config": {"effort": "low"}}, "output_config.effort"),
+    ("/v1/messages/count_tokens", {"output_config": {"effort": "low"}}, "output_config.effort"),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "name"), UNREAD)
+@pytest.mark.parametrize("read", [False, True])
+async def test_what_the_chat_template_does_not_read_is_ignored(
+    start_server: StartServer, path: str, fields: dict[str, Any], name: str, read: bool
+) -> None:
+    variables = "{{ documents }}{{ reasoning_effort }}{{ zzz }}" if read else ""
+    server = await start_server(chat_template=variables + "{{ messages[0].content }}")
+    asked = {"input": "Hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    body = {**asked, **({"max_tokens": 1} if path == "/v1/messages" else {}), **fields}
+    async with server.http.post(server.url + path, json=body) as response:
+        assert (response.status, response.headers.get("X-Ignored-Params")) == (200, None if read else name)
+
+
+async def test_a_strict_server_says_that_the_template_does_not_read_it(start_server: StartServer) -> None:
+    server = await start_server(strict_params=True)
+    status, answer = await server.chat(chat_template_kwargs={"zzz": 1})
+    error = check_error(answer)
+    assert (status, error["param"], error["code"]) == (400, "chat_template_kwargs.zzz", "unknown_parameter")
+    assert "the chat template does not read it" in error["message"]
+
+
 async def test_ignored_fields_are_named_in_a_header(server: Server, start_server: StartServer) -> None:
     body = {"prompt": "x", "user": "me", "unheard_of": 1}
     for stream in (False, True):
