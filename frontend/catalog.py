@@ -11,8 +11,14 @@ from pagewire.frontend.openai.defaults import SamplingDefaults, sampling_default
 from pagewire.frontend.openai.errors import model_not_found, unavailable
 from pagewire.frontend.pool import EngineModel, EnginePool
 from pagewire.frontend.reasoning import ReasoningTags, reasoning_tags
-from pagewire.frontend.template import ChatTemplate, TemplateError, check_template_kwargs, load_chat_template
-from pagewire.frontend.templates.source import TemplateText, read_template
+from pagewire.frontend.template import (
+    NO_TEMPLATE,
+    ChatTemplate,
+    TemplateError,
+    check_template_kwargs,
+    load_chat_template,
+)
+from pagewire.frontend.templates.source import TemplateText, is_named, read_template
 from pagewire.frontend.tokenizer import Tokenizer
 from pagewire.frontend.tools.formats import ToolFormat, tool_format
 from pagewire.protocol.messages import Limits, Model
@@ -37,6 +43,8 @@ class ServedModel:
     defaults: SamplingDefaults
     tool_format: ToolFormat | None
     reasoning: ReasoningTags | None
+    # What a chat is told if there is no template.
+    no_template: str = NO_TEMPLATE
 
     @property
     def model(self) -> Model:
@@ -56,7 +64,7 @@ def read_supplied_template(config: FrontendConfig) -> TemplateText | None:
     no request may set either.
     """
     check_template_kwargs(config.default_chat_template_kwargs, "--default-chat-template-kwargs")
-    if not config.chat_template or config.chat_template.startswith("name:"):
+    if not config.chat_template or is_named(config.chat_template):
         return None
     supplied = read_template(config.chat_template, {})
     ChatTemplate(supplied.text, supplied.origin, content_format=config.chat_template_content_format)
@@ -146,10 +154,16 @@ class Catalog:
         )
 
     def _template_parts(self, model: Model) -> dict[str, Any]:
-        """The template, and what is told from its text."""
-        template = self._load_template(model)
+        """The template, and what is told from its text; one that cannot be used counts as none."""
+        template, no_template = None, NO_TEMPLATE
+        try:
+            template = self._load_template(model)
+        except TemplateError as error:
+            logger.error("the chat template of %s cannot be used: %s", model.name, error)
+            no_template = f"Chat requests cannot be answered, since the chat template cannot be used: {error}."
         return {
             "template": template,
+            "no_template": no_template,
             "tool_format": tool_format(
                 self._config.tool_call_parser, template.tool_text if template and template.takes_tools else None
             ),
@@ -157,17 +171,13 @@ class Catalog:
         }
 
     def _load_template(self, model: Model) -> ChatTemplate | None:
-        """The supplied template, else the model's; a model's own template that does not compile counts as none."""
+        """The supplied template, else the model's, if it has one; raises TemplateError."""
         content_format = self._config.chat_template_content_format
         supplied = self._supplied_template
         if supplied:
             logger.info("using the supplied chat template (%s)", supplied.origin)
             logger.debug("chat template: %s", supplied.text)
             return ChatTemplate(supplied.text, supplied.origin, model.special_tokens, content_format=content_format)
-        try:
-            return load_chat_template(
-                self._config.chat_template, model.chat_templates, model.special_tokens, content_format=content_format
-            )
-        except TemplateError as error:
-            logger.error("the chat template of %s cannot be used: %s", model.name, error)
-            return None
+        return load_chat_template(
+            self._config.chat_template, model.chat_templates, model.special_tokens, content_format=content_format
+        )

@@ -12,7 +12,8 @@ from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import invalid, unsupported
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.schema import ChatRequest, TokenizeRequest
-from pagewire.frontend.template import NO_TEMPLATE, TemplateError, content_text
+from pagewire.frontend.template import TemplateError, content_text
+from pagewire.frontend.templates.messages import TEXT_TYPES
 from pagewire.frontend.tools.in_text import has_calls, with_tools_in_text
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,6 @@ Message = Mapping[str, Any]
 
 # Other roles are the template's business, and so is what their messages hold.
 _ROLES_WITH_CONTENT = frozenset({"system", "developer", "user", "tool"})
-# What else a part may be, such as an image, no template gets to see.
-_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def variable_places(fields: ChatRequest | TokenizeRequest) -> dict[str, str]:
 async def render(conversation: Conversation, served: ServedModel, metrics: Metrics) -> str:
     """The prompt's text; raises ApiError if there is no template, or with the template's own words if it refuses."""
     if served.template is None:
-        raise invalid(NO_TEMPLATE, "messages", code=None)
+        raise invalid(served.no_template, "messages", code=None)
     begun = time.perf_counter()
     try:
         messages = conversation.messages
@@ -125,6 +124,6 @@ def _check_message(message: Message, where: str) -> None:
         raise invalid(f"Invalid value for '{where}': expected a string or a list of content parts.", where)
     for index, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
-        if kind not in _TEXT_PARTS:
+        if kind not in TEXT_TYPES:
             where = f"{where}.content[{index}]"
             raise unsupported(f"'{where}': this model takes text only, got a part of type {show(kind)}.", where)

@@ -10,7 +10,9 @@ ContentFormat = Literal["string", "openai"]
 
 # Older and rival names of the same field; the first is the one that templates read.
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
-_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+# What a part may be; others, such as an image, no template gets to see. Not a set, in which not every value can be
+# looked up: a client's type may be a list.
+TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 # Between the text parts of a message whose template wants a string.
 PART_SEPARATOR = "\n"
 
@@ -105,8 +107,9 @@ def _part_text(part: Any, where: str) -> str:
     if not isinstance(part, Mapping):
         raise TemplateError(f"{where} must be a content part, an object with a type", where)
     kind = part.get("type", "text")
-    if kind != "refusal" and kind not in _TEXT_TYPES:
-        raise TemplateError(f"{where} is of type {kind!r}: this model takes text only", where)
+    if kind not in TEXT_TYPES:
+        shown = repr(kind) if isinstance(kind, str) else type(kind).__name__
+        raise TemplateError(f"{where} is of type {shown}: this model takes text only", where)
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise TemplateError(f"{where} has no text", where)

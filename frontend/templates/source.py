@@ -26,7 +26,7 @@ _ESCAPE = re.compile(
     re.IGNORECASE,
 )
 _SIMPLE_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
-_NAME = re.compile(r"name:([\w.-]+)")
+_NAME = re.compile(r"name:[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def read_template(value: str, named: Mapping[str, str], *, offline: bool = False
 
     Raises TemplateError: no such name, file or page, not UTF-8, or fetching is off (``offline``, HF_HUB_OFFLINE).
     """
-    if match := _NAME.fullmatch(value):
-        return _read_named(match[1], named)
+    if is_named(value):
+        return _read_named(value.removeprefix("name:"), named)
     if value.lower().startswith(("http://", "https://")):
         return _fetch(value, offline=offline or _offline_by_environment())
     if _is_file(value):
@@ -63,6 +63,11 @@ def read_template(value: str, named: Mapping[str, str], *, offline: bool = False
             None,
         )
     return TemplateText(unescape_literal(value), "command line or environment")
+
+
+def is_named(value: str) -> bool:
+    """Whether ``value`` is the name of a template, which may be one of the model's."""
+    return _NAME.fullmatch(value) is not None
 
 
 def shipped_names() -> list[str]:

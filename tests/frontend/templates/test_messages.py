@@ -100,6 +100,8 @@ def test_a_template_for_parts_gets_parts() -> None:
     ("message", "param", "words"),
     [
         ({"role": "user", "content": ["a", {"type": "image_url"}]}, "messages[0].content[1]", "'image_url'.*text only"),
+        ({"role": "user", "content": [{"type": ["text"]}]}, "messages[0].content[0]", "type list.*text only"),
+        ({"role": "user", "content": [{"type": {}, "text": "a"}]}, "messages[0].content[0]", "type dict.*text only"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0]", "no text"),
         ({"role": "user", "content": [3]}, "messages[0].content[0]", "content part"),
         ({"role": "user", "content": 3}, "messages[0].content", "string or a list"),
