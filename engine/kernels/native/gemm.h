@@ -26,6 +26,10 @@ struct Ahead {
     ReadAhead* later;
 };
 
+// How a tile reads: its panel straight from memory, this once; a panel that is near; or that, and fetching what is wanted later.
+// A kernel each, because even fetching nothing costs the last one a tenth of its speed.
+enum class Reading { kStream, kNear, kNearFetchLater };
+
 // Reads a panel from front to back, two values of k at a time: columns 0-15 into w0, 16-31 into w1.
 class Bf16Reader {
   public:
@@ -41,8 +45,8 @@ class Bf16Reader {
     const bf16* at_;
 };
 
-// One register tile: out[r, 0:32] for `Rows` rows. `Stream`: the panel is read this once, straight from memory.
-template <int Rows, bool Stream, class Reader>
+// One register tile: out[r, 0:32] for `Rows` rows. one for each way to read.
+template <int Rows, Reading How, class Reader>
 __attribute__((noinline)) void bf16_tile(const bf16* a, Reader reader, int k, Ahead ahead, float* out) {
     f32x16 acc[Rows][2];
 #pragma GCC unroll 16
@@ -51,14 +55,15 @@ __attribute__((noinline)) void bf16_tile(const bf16* a, Reader reader, int k, Ah
     const size_t stride = k;
     for (int begin = 0; begin < k; begin += Reader::group(k)) {
         reader.start_group();
-        ReadAhead::Stretch later = ahead.later->take(Reader::group(k) / 2);
+        ReadAhead::Stretch later{};
+        if (How == Reading::kNearFetchLater) later = ahead.later->take(Reader::group(k) / 2);
         for (int i = begin; i < begin + Reader::group(k); i += 2) {
             i32x16 w0, w1;
             reader.next(w0, w1);
             prefetch(fetch);
-            if (Stream) prefetch(fetch + 64);
+            if (How == Reading::kStream) prefetch(fetch + 64);
             fetch += ahead.step;
-            if (!Stream) prefetch_l2(later.from), later.from += later.step;
+            if (How == Reading::kNearFetchLater) prefetch_l2(later.from), later.from += later.step;
 #pragma GCC unroll 16
             for (int r = 0; r < Rows; r++) {
                 i32x16 pair = splat_word(a + r * stride + i);
@@ -74,11 +79,11 @@ __attribute__((noinline)) void bf16_tile(const bf16* a, Reader reader, int k, Ah
     }
 }
 
-template <bool Stream, int Rows = kTileRows, class Reader>
+template <Reading How, int Rows = kTileRows, class Reader>
 PW_INLINE void bf16_rows(int rows, const bf16* a, Reader reader, int k, Ahead ahead, float* out) {
     if constexpr (Rows > 0) {
-        if (rows == Rows) bf16_tile<Rows, Stream, Reader>(a, reader, k, ahead, out);
-        else bf16_rows<Stream, Rows - 1>(rows, a, reader, k, ahead, out);
+        if (rows == Rows) bf16_tile<Rows, How, Reader>(a, reader, k, ahead, out);
+        else bf16_rows<How, Rows - 1>(rows, a, reader, k, ahead, out);
     }
 }
 

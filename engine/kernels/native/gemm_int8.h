@@ -84,7 +84,7 @@ inline void pack_weight_only(const float* values, int k, int8_t* panel, int lane
 }
 
 // One register tile, see bf16_tile.
-template <int Rows, bool Stream>
+template <int Rows, Reading How>
 __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int k, Ahead ahead, float* out) {
     f32x16 sum[Rows][2];
 #pragma GCC unroll 16
@@ -92,16 +92,17 @@ __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int 
     const char* fetch = ahead.from;
     for (int g = 0; g < k / kGroup; g++) {
         const QuantizedRows group = a.from(g, 0);
-        ReadAhead::Stretch later = ahead.later->take(kGroup / 4);
+        ReadAhead::Stretch later{};
+        if (How == Reading::kNearFetchLater) later = ahead.later->take(kGroup / 4);
         i32x16 acc[Rows][2];
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; r++) acc[r][0] = acc[r][1] = splat_word(group.offsets + r);
         for (int i = 0; i < kGroup; i += 4) {
             i32x16 w0 = load_as<i32x16>(w), w1 = load_as<i32x16>(w + 64);
             prefetch(fetch);
-            if (Stream) prefetch(fetch + 64);
+            if (How == Reading::kStream) prefetch(fetch + 64);
             fetch += ahead.step;
-            if (!Stream) prefetch_l2(later.from), later.from += later.step;
+            if (How == Reading::kNearFetchLater) prefetch_l2(later.from), later.from += later.step;
             w += 128;
 #pragma GCC unroll 16
             for (int r = 0; r < Rows; r++) {
@@ -124,11 +125,11 @@ __attribute__((noinline)) void int8_tile(QuantizedRows a, const uint8_t* w, int 
     }
 }
 
-template <bool Stream, int Rows = kTileRowsInt8>
+template <Reading How, int Rows = kTileRowsInt8>
 PW_INLINE void int8_rows(int rows, QuantizedRows a, const uint8_t* w, int k, Ahead ahead, float* out) {
     if constexpr (Rows > 0) {
-        if (rows == Rows) int8_tile<Rows, Stream>(a, w, k, ahead, out);
-        else int8_rows<Stream, Rows - 1>(rows, a, w, k, ahead, out);
+        if (rows == Rows) int8_tile<Rows, How>(a, w, k, ahead, out);
+        else int8_rows<How, Rows - 1>(rows, a, w, k, ahead, out);
     }
 }
 

@@ -112,25 +112,21 @@ struct Tile {
 constexpr int kWidenRows = 4;
 
 // Computes one tile of panel `p` into out [rows, 32], without column scales and bias. `widened`: see widen_panel.
-inline void panel_tile(const Linear& linear, int p, const bf16* widened, const Activations& a, const Tile& t,
-                       ReadAhead& later, float* out) {
+template <Reading How>
+void panel_tile(const Linear& linear, int p, const bf16* widened, const Activations& a, const Tile& t, ReadAhead& later,
+                float* out) {
     const char* panel = linear.panel(p);
     const size_t bytes = linear.panel_bytes();
     const int steps = linear.k / (linear.format == Format::kInt8 ? 4 : 2);
-    const bool stream = t.count == 1;
     Ahead ahead{panel + kStreamAhead, (ptrdiff_t)(bytes / steps), &later};
-    if (!stream) ahead = {panel + bytes + bytes * t.index / t.count, (ptrdiff_t)(bytes / steps / t.count), &later};
+    if (How != Reading::kStream) ahead = {panel + bytes + bytes * t.index / t.count, (ptrdiff_t)(bytes / steps / t.count), &later};
     const bf16* values = a.values + (size_t)t.begin * linear.k;
     if (linear.format == Format::kInt8) {
-        const QuantizedRows rows = a.quantized.from(0, t.begin);
-        if (stream) int8_rows<true>(t.rows, rows, (const uint8_t*)panel, linear.k, ahead, out);
-        else int8_rows<false>(t.rows, rows, (const uint8_t*)panel, linear.k, ahead, out);
+        int8_rows<How>(t.rows, a.quantized.from(0, t.begin), (const uint8_t*)panel, linear.k, ahead, out);
     } else if (linear.format == Format::kInt8WeightOnly && !widened) {
-        bf16_rows<true, std::min(kWidenRows, kTileRows)>(t.rows, values, linear.widening_reader(p), linear.k, ahead, out);
+        bf16_rows<Reading::kStream, std::min(kWidenRows, kTileRows)>(t.rows, values, linear.widening_reader(p), linear.k, ahead, out);
     } else {
-        const Bf16Reader weights(widened ? widened : (const bf16*)panel);
-        if (stream) bf16_rows<true>(t.rows, values, weights, linear.k, ahead, out);
-        else bf16_rows<false>(t.rows, values, weights, linear.k, ahead, out);
+        bf16_rows<How>(t.rows, values, Bf16Reader(widened ? widened : (const bf16*)panel), linear.k, ahead, out);
     }
 }
 
@@ -174,7 +170,10 @@ void linear_task(const Grid& grid, int task, const Activations& a, ReadAhead& la
                 prefetch_to_write(at);
                 prefetch_to_write(at + 64);
             }
-            panel_tile(linear, p, widened, a, {begin, end - begin, t, tiles}, later, out);
+            const Tile tile{begin, end - begin, t, tiles};
+            if (tiles == 1) panel_tile<Reading::kStream>(linear, p, widened, a, tile, later, out);
+            else if (later.is_done()) panel_tile<Reading::kNear>(linear, p, widened, a, tile, later, out);
+            else panel_tile<Reading::kNearFetchLater>(linear, p, widened, a, tile, later, out);
             for (int row = begin; row < end; row++) {
                 const float* from = out + (row - begin) * kPanel;
                 finish.put(Place{row, row - row_begin, p}, load(from) * scale0 + bias0, load(from + 16) * scale1 + bias1);

@@ -32,11 +32,13 @@ class ReadAhead {
         next_ = runs.data(), end_ = next_ + runs.size(), offset_ = offset, at_ = 0;
     }
 
+    bool is_done() const { return next_ == end_; }
+
     // The next `lines`; those behind the end of a run may belong to nothing. Every other call gives one line again and
     // again: faster than that, weights had to wait for what is fetched here.
     PW_INLINE Stretch take(int lines) {
         rests_ = !rests_;
-        if (rests_ || next_ == end_) return {nothing_, 0};
+        if (rests_ || is_done()) return {nothing_, 0};
         const char* from = next_->from + offset_ + at_;
         at_ += lines * kLine;
         if (at_ >= next_->bytes) next_++, at_ = 0;
