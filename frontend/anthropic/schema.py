@@ -78,7 +78,8 @@ _PARTS: Parts = {
     "system": frozenset({"type", "text", "cache_control", "citations"}),
     "thinking": frozenset({"type", "display"}),
     "output_config": frozenset({"effort", "format"}),
-    "output_config.format": frozenset({"type", "schema"}),
+    # The latter are those of a structural tag, as in chats.
+    "output_config.format": frozenset({"type", "schema", "format", "structures", "triggers"}),
     "tools": frozenset({"type", "name", "description", "input_schema", "strict"}),
     "tool_choice": frozenset({"type", "name", "disable_parallel_tool_use"}),
 }
