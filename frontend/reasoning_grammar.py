@@ -22,5 +22,6 @@ def _frame(tags: ReasoningTags, special: Mapping[str, int], opened: bool, answer
         # Lazy: it ends with the first closing tag that there is.
         thought = rf"thought[lazy]: /(.|\n)*{as_regex(tags.close)}/"
     opening = f"<[{special[tags.open]}]>" if tags.open in special else json.dumps(tags.open)
-    start = f"{opening}? thought" if opened else f"({opening} thought)?"
-    return f"start: {start} space {answer}\n{thought}\nspace: /\\n{{0,2}}/"
+    # Space may follow a thought only: there it belongs to neither, but without one it would be part of the answer.
+    start = f"{opening}? thought space" if opened else f"({opening} thought space)?"
+    return f"start: {start} {answer}\n{thought}\nspace: /\\n{{0,2}}/"

@@ -29,6 +29,7 @@ def accepts(grammar: str, written: bytes | list[int]) -> bool:
         (LARK, True, b"yes", False),
         (LARK, False, b"<think>a</think>yes", True),
         (LARK, False, b"yes", True),
+        (LARK, False, b"\nyes", False),
         (LARK, False, b"a</think>yes", False),
         (LARK, False, b"<think>a</think>maybe", False),
         (LARK, False, b"<think>a</think>b</think>yes", False),
