@@ -20,6 +20,8 @@ _TEXT = re.compile(
     r'|"(?:\\.|[^"\\\n])*+(?P<string>"i?)?'
     r"|/(?:\\.|[^/\\])*+(?P<expression>/[imslux]*)?"
 )
+# GBNF writes a rule so; in Lark it can only stand in a literal.
+_DEFINES_AS_GBNF = re.compile(r"^[ \t]*+[\w-]++[ \t]*+::=", re.MULTILINE)
 _DIRECTIVE = re.compile(r"%(\w+)")
 _OPTIONS = re.compile(r"%llguidance(?!\s*+\{\s*+\})")
 _ALLOWED_DIRECTIVES = frozenset({"ignore", "import", "llguidance"})
@@ -27,7 +29,7 @@ _ALLOWED_DIRECTIVES = frozenset({"ignore", "import", "llguidance"})
 
 def lark_source(text: str) -> str:
     """The grammar of a client, in Lark; raises GrammarError."""
-    lark = _converted(text) if "::=" in text else text
+    lark = _converted(text) if _DEFINES_AS_GBNF.search(text) else text
     structure = _TEXT.sub(_blank, lark)
     _check_structure(structure)
     _check_size(lark, structure)

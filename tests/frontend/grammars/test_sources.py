@@ -42,6 +42,7 @@ def language(kind: Kind, value: Any) -> LLMatcher:
         ("grammar", 'start: "a" b+\nb: /[0-9]/', ["a1", "a12"], ["a"]),
         ("grammar", "%llguidance {}\nstart: A // <not a token>\nA: /a{3}/", ["aaa"], ["aa"]),
         ("grammar", 'root ::= "yes" | "no" ws\nws ::= [ ]{0,3}', ["yes", "no  "], ["maybe"]),
+        ("grammar", 'start: "a ::= b"', ["a ::= b"], ["a"]),
         ("structural_tag", TAGS, ["hi", 'hi <f=add>{"a":1}</f> bye', "<f"], ["<f=sub>", '<f=add>{"b":1}</f>', "<f="]),
         ("structural_tag", json.dumps(TAGS), ["hi"], ["<f=sub>"]),
     ],
