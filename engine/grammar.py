@@ -92,7 +92,9 @@ def follow(matcher: LLMatcher, token: int) -> Error | None:
     """Take a sampled token; fails if the grammar has met a limit, since all that a mask allows can be taken."""
     if matcher.consume_token(token):
         return None
-    return Error("invalid", f"the grammar cannot be followed further: {first_line(matcher.get_error())}")
+    return Error(
+        "invalid", f"the grammar cannot be followed further: {first_line(matcher.get_error())}", param="grammar"
+    )
 
 
 class _Tokens:
@@ -140,4 +142,4 @@ def _outcome(future: Future[LLMatcher]) -> LLMatcher | Error:
         with no_panics():
             return future.result().deep_copy()
     except Exception as failure:  # of the grammar, as a rule; the library's own have no common kind
-        return Error("invalid", f"the grammar cannot be used: {first_line(str(failure))}")
+        return Error("invalid", f"the grammar cannot be used: {first_line(str(failure))}", param="grammar")

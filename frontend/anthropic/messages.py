@@ -26,6 +26,9 @@ from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.turn import TurnDelivery, plan_turn, turn_prompt
 from pagewire.frontend.state import FRONTEND
 
+# What a chat calls it, and this API.
+_WORDS = {"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
@@ -44,7 +47,7 @@ async def create_message(http: web.Request) -> web.StreamResponse:
     fields = _sampling_fields(request)
     with worded({"'stop": "'stop_sequences"}):
         sampling = base_sampling(fields, served, frontend.config, logprobs=None, prompt_logprobs=None)
-    with worded({"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}):
+    with worded(_WORDS):
         sampling = await constrained(sampling, fields, frontend.grammars)
     asked = await beside(http, lambda: _read_prompt(http, request, served, frontend.config))
     prompt = await turn_prompt(
@@ -63,7 +66,8 @@ async def create_message(http: web.Request) -> web.StreamResponse:
         http[REQUEST_ID],
         room_is_limit=prompt.max_tokens < request.max_tokens,
     )
-    return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
+    with worded(_WORDS):
+        return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
 
 
 @admitted

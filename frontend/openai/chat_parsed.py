@@ -20,8 +20,17 @@ class ParsedChatShape(ChatShape):
         """``parsing`` says what to look for."""
         super().__init__(frame)
         self._mode = parsing.mode
-        self._parsers = [parsing.new_parser() for _ in range(frame.chat.n)]
+        # What is echoed is a part of the answer if the answer continues it, else a message of its own.
+        echoes = bool(frame.echo) and parsing.continues
+        self._parsers = [parsing.new_parser(from_start=echoes) for _ in range(frame.chat.n)]
+        self._echoed = [parser.feed(frame.echo, ()) if echoes else _text(frame.echo) for parser in self._parsers]
         self.reasoning_tokens = self._reasoning_tokens if parsing.tags else None
+
+    def opening(self) -> Iterable[bytes]:
+        """The role of every choice, then what every choice echoes."""
+        yield from self._roles()
+        for index, events in enumerate(self._echoed):
+            yield from (encode(_chunk(index, _as_delta(event))) for event in events)
 
     def pieces(self, index: int, delta: Delta) -> Sequence[bytes]:
         """The chunks' choices for a delta: one for each thing that it adds, and one for the end."""
@@ -44,11 +53,11 @@ class ParsedChatShape(ChatShape):
         parser = self._parsers[index]
         events = [*parser.feed(choice.text, choice.ids), *parser.finish()]
         answer = super()._choice(index, choice)
-        answer["message"] = self._message(events)
+        answer["message"] = self._message([*self._echoed[index], *events])
         return answer | self._ending(parser, choice.finish) if choice.finish else answer
 
     def _message(self, events: Iterable[Event]) -> dict[str, Any]:
-        text, reasoning, calls = self._echo, "", list[dict[str, Any]]()
+        text, reasoning, calls = "", "", list[dict[str, Any]]()
         for event in events:
             match event:
                 case Text(piece):
@@ -71,6 +80,10 @@ class ParsedChatShape(ChatShape):
 
     def _reasoning_tokens(self) -> int:
         return sum(parser.reasoning_tokens for parser in self._parsers)
+
+
+def _text(text: str) -> list[Event]:
+    return [Text(text)] if text else []
 
 
 def _chunk(index: int, delta: dict[str, Any]) -> dict[str, Any]:

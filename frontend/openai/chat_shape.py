@@ -55,9 +55,7 @@ class ChatShape:
 
     def opening(self) -> Iterable[bytes]:
         """The role of every choice, then the echoed text of every choice."""
-        for index in range(self._chat.n):
-            delta = {"role": self._role, "content": ""}
-            yield encode({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
+        yield from self._roles()
         if self._echo:
             for index in range(self._chat.n):
                 yield self._text(index, self._echo)
@@ -93,6 +91,11 @@ class ChatShape:
             "stop_reason": choice.finish.matched if choice.finish else None,
         }
         return answer | {"token_ids": choice.ids} if self._chat.return_token_ids else answer
+
+    def _roles(self) -> Iterable[bytes]:
+        for index in range(self._chat.n):
+            delta = {"role": self._role, "content": ""}
+            yield encode({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
 
     def _text(self, index: int, text: str) -> bytes:
         return self._text_heads[index] + encode(text) + self._text_tail

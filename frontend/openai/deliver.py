@@ -52,6 +52,8 @@ async def deliver(http: web.Request, frontend: Frontend, work: Work, delivery: D
                 await delivery.stream(choices, stream)
             return stream
     except ApiError as error:
+        if error.param == "grammar":  # the engine knows no fields
+            error.param = work.grammar_field
         if stream is None or not stream.prepared:
             raise
         await stream.write(delivery.failure(error))

@@ -32,12 +32,13 @@ from pagewire.protocol.messages import Delta, Sampling
 class Parsing:
     """What to look for in the answers of one request, and what the engine must do to make that possible.
 
-    ``opened`` is whether answers begin within the reasoning.
+    ``opened`` is whether answers begin within the reasoning, ``continues`` whether they go on with a message begun.
     """
 
     tokenizer: Tokenizer
     tags: ReasoningTags | None
     opened: bool
+    continues: bool
     tool_format: ToolFormat | None
     use: ToolUse | None
 
@@ -46,12 +47,17 @@ class Parsing:
         """Who decides that tools are called; None if no calls are looked for."""
         return self.use.mode if self.use else None
 
-    def new_parser(self) -> AnswerParser:
-        """A parser for one answer."""
+    def new_parser(self, *, from_start: bool = False) -> AnswerParser:
+        """A parser for one answer; ``from_start`` if it is given the message that the answer continues, too."""
+        opened = self.opened and not from_start
         return AnswerParser(
-            ReasoningParser(self.tags, self.tokenizer, opened=self.opened) if self.tags else None,
-            ToolParser(self.tool_format, self.use.names, self.use.max_calls) if self.tool_format and self.use else None,
+            ReasoningParser(self.tags, self.tokenizer, opened=opened) if self.tags else None,
+            self._tool_parser(self.tool_format, self.use) if self.tool_format and self.use else None,
         )
+
+    @staticmethod
+    def _tool_parser(tool_format: ToolFormat, use: ToolUse) -> ToolParser:
+        return ToolParser(tool_format, use.names, use.max_calls, only_calls=use.mode != "auto")
 
     def new_ending(self) -> IsComplete | None:
         """What tells when one answer holds all the calls it may; None without a limit, or if a grammar keeps it."""
@@ -126,7 +132,8 @@ def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversat
     if tool_format is None and tags is None:
         return None
     opened = tags is not None and _opened(tags, conversation, prompt)
-    return Parsing(served.tokenizer, tags, opened, tool_format, use if tool_format else None)
+    use = use if tool_format else None
+    return Parsing(served.tokenizer, tags, opened, conversation.continue_final_message, tool_format, use)
 
 
 def _bound(tools: Iterable[Tool]) -> list[Tool]:

@@ -38,6 +38,7 @@ class Work:
     jobs: Sequence[Job]
     usage: UsageCounter
     progress: Progress
+    grammar_field: str  # what binds the answers, if anything does
 
     def summary(self) -> str:
         """One line for the log, without any text of the request."""
@@ -82,4 +83,11 @@ def plan_work(
         jobs=jobs,
         usage=UsageCounter([len(prompt.ids) for prompt in prompts], per_prompt, reasoning_tokens),
         progress=Progress(metrics, http[ARRIVED], len(jobs)),
+        grammar_field=_grammar_field(fields),
     )
+
+
+def _grammar_field(fields: SamplingFields) -> str:
+    if fields.response_format is not None:
+        return "response_format"
+    return "tools" if fields.structured_outputs is None else "structured_outputs"

@@ -32,6 +32,8 @@ from pagewire.protocol.messages import Sampling
 
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
+# What a chat calls it, and this API.
+_WORDS = {"response_format.json_schema": "text.format", "response_format": "text.format"}
 # What else a client may want to see: all of it belongs to tools and inputs that do not exist here.
 _NEVER_PRESENT = frozenset(
     {
@@ -53,19 +55,22 @@ async def create_response(http: web.Request) -> web.StreamResponse:
     _check_fields(http, request)
     served = await frontend.catalog.find(request.model)
     note_unread(http, served.template, _variable_places(request), RULES)
-    sampling = await _format(_sampling(request, served, frontend.config), request, frontend)
+    fields = _chat_format(request)
+    with worded(_WORDS):
+        sampling = await constrained(_sampling(request, served, frontend.config), fields, frontend.grammars)
     use = await beside(http, lambda: response_tools(request))
     items = [*_earlier_items(http, request), *await beside(http, lambda: read_input(request.input))]
 
     conversation, prompt = await _prompt(request, items, use, served, frontend)
-    turn = await plan_turn(http, served, request, sampling, conversation, use, prompt)
+    turn = await plan_turn(http, served, fields, sampling, conversation, use, prompt)
 
     def keep(document: dict[str, Any]) -> None:
         if request.store:
             http.app[RESPONSES].put(key_digest(http), document, items)
 
     writer = ResponseWriter(_head(request, served, sampling), turn, keep, sampling.logprobs)
-    return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
+    with worded(_WORDS):
+        return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
 
 
 def _check_fields(http: web.Request, request: ResponsesRequest) -> None:
@@ -93,15 +98,13 @@ def _sampling(request: ResponsesRequest, served: ServedModel, config: FrontendCo
     return base_sampling(request, served, config, logprobs=logprobs, prompt_logprobs=None)
 
 
-async def _format(sampling: Sampling, request: ResponsesRequest, frontend: Frontend) -> Sampling:
-    """Bind the text of the answer to ``text.format``, in which a schema is not as nested as in a chat's format."""
+def _chat_format(request: ResponsesRequest) -> ResponsesRequest:
+    """The request with ``text.format`` as a chat has it, in which a schema is nested deeper."""
     given = request.text.format
     described = given
     if given is not None and given.get("type") == "json_schema":
         described = {"type": "json_schema", "json_schema": {key: given[key] for key in given if key != "type"}}
-    fields = msgspec.structs.replace(request, response_format=described)
-    with worded({"response_format.json_schema": "text.format", "response_format": "text.format"}):
-        return await constrained(sampling, fields, frontend.grammars)
+    return msgspec.structs.replace(request, response_format=described)
 
 
 def _earlier_items(http: web.Request, request: ResponsesRequest) -> list[Item]:

@@ -69,8 +69,10 @@ def _read_item(item: Any, where: str) -> Item:
         case "reasoning":
             return _read_reasoning(item, where)
         case str() as kind:
-            raise unsupported(f"'{where}.type': this server does not support items of type {show(kind)}.", where)
-    raise invalid(f"Invalid value for '{where}.type': expected a string.", f"{where}.type", "invalid_type")
+            where += ".type"
+            raise unsupported(f"'{where}': this server does not support items of type {show(kind)}.", where)
+    where += ".type"
+    raise invalid(f"Invalid value for '{where}': expected a string.", where, "invalid_type")
 
 
 def _read_message(item: Mapping[str, Any], where: str) -> Item:

@@ -16,10 +16,14 @@ class Outlet:
     passes it on as what it seemed to be at first.
     """
 
-    def __init__(self, new_id: Callable[[], str], max_calls: int | None = None) -> None:
-        """``new_id`` makes the ids of calls that have none; None is any number of calls."""
+    def __init__(self, new_id: Callable[[], str], max_calls: int | None = None, *, only_calls: bool = False) -> None:
+        """``new_id`` makes the ids of calls that have none; None is any number of calls.
+
+        ``only_calls`` says that there is no text, so that the beginning of a call is no text either.
+        """
         self._new_id = new_id
         self._max_calls = max_calls
+        self._only_calls = only_calls
         self._events: list[Event] = []
         self._run: list[str] = []  # pieces of text, or of the arguments of the last call, not yet made an event
         self._held: list[str] = []
@@ -88,6 +92,8 @@ class Outlet:
 
     def end(self) -> list[Event]:
         """The last events, at the end of the answer."""
+        if self._only_calls and not self._in_call:
+            self._held.clear()
         self.release()
         if self._space and not self.num_calls:
             self._run.append(self._space)

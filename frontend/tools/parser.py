@@ -14,9 +14,14 @@ class ToolParser:
     as soon as they are read. What only looked like a call is text.
     """
 
-    def __init__(self, tool_format: ToolFormat, names: Iterable[str], max_calls: int | None = None) -> None:
-        """``names`` are those of the tools; calls after the first ``max_calls`` are left out."""
-        self._out = Outlet(tool_format.new_id, max_calls)
+    def __init__(
+        self, tool_format: ToolFormat, names: Iterable[str], max_calls: int | None = None, *, only_calls: bool = False
+    ) -> None:
+        """``names`` are those of the tools; calls after the first ``max_calls`` are left out.
+
+        ``only_calls`` says that a grammar allows nothing else.
+        """
+        self._out = Outlet(tool_format.new_id, max_calls, only_calls=only_calls)
         self._reader = tool_format.read(self._out, frozenset(names))
         next(self._reader)
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from pagewire.frontend.openai import parsing
-from tests.fake_engine import FakeEngine, Say, Silence, Stop, sampling_of, say, toy_model
+from pagewire.protocol.messages import Error
+from tests.fake_engine import FakeEngine, Refuse, Say, Silence, Stop, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer
 from tests.toy_tokenizer import CHATML, IM_START
 
@@ -297,6 +298,10 @@ async def test_reasoning_that_a_client_lets_the_model_continue_stays_reasoning(
     begun = [{"role": "user", "content": "Capital?"}, {"role": "assistant", "content": "<think>I think"}]
     _, answer = await server.chat(begun, continue_final_message=True)
     assert answer["choices"][0]["message"]["reasoning_content"] == "it is Rome."
+    _, answer = await server.chat(begun, continue_final_message=True, echo=True)
+    stream = await server.stream_chat(begun, continue_final_message=True, echo=True)
+    for message in (answer["choices"][0]["message"], joined([choice["delta"] for choice in stream.choices])):
+        assert (message["reasoning_content"], message["content"]) == ("I think it is Rome.", "Rome.")
 
 
 async def test_a_plain_chat_has_no_trace_of_either(server: Server) -> None:
@@ -331,6 +336,22 @@ async def test_a_grammar_binds_after_the_reasoning(start_server: StartServer, en
     _, answer = await server.chat(tools=TOOLS, tool_choice="required")
     assert "thought" in (sampling_of(engine).grammar or "")
     assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
+
+
+async def test_the_beginning_of_a_call_that_is_insisted_on_is_no_text(server: Server, engine: FakeEngine) -> None:
+    engine.script = say(ROME)
+    for choice, content in (("required", ""), ("auto", "<to")):
+        _, answer = await server.chat(tools=TOOLS, tool_choice=choice, max_tokens=3)
+        assert answer["choices"][0]["message"]["content"] == content
+
+
+async def test_a_grammar_that_the_engine_refuses_is_named_by_its_field(server: Server, engine: FakeEngine) -> None:
+    engine.script = lambda request: [Refuse(Error("invalid", "the grammar cannot be used", param="grammar"))]
+    _, answer = await server.chat(tools=TOOLS, tool_choice="required")
+    assert answer["error"]["param"] == "tools"
+    schema = {"type": "json_schema", "name": "n", "schema": {}}
+    _, answer = await server.post("/v1/responses", {"model": "toy", "input": "Hi", "text": {"format": schema}})
+    assert answer["error"]["param"] == "text.format"
 
 
 async def test_calls_by_the_models_own_choice_need_no_grammar(server: Server, engine: FakeEngine) -> None:

@@ -1,5 +1,6 @@
 """From bytes to a typed request: strict types, null as absent, three kinds of fields, errors that name the field."""
 
+import gc
 import json
 import time
 from contextlib import suppress
@@ -14,7 +15,7 @@ from pagewire.frontend.anthropic.schema import RULES as MESSAGES_RULES
 from pagewire.frontend.anthropic.schema import MessagesRequest
 from pagewire.frontend.openai.errors import ApiError
 from pagewire.frontend.openai.fields import IGNORED, REFUSED, RULES, FieldRules
-from pagewire.frontend.openai.parse import ignored_header, parse
+from pagewire.frontend.openai.parse import _decode, ignored_header, parse
 from pagewire.frontend.openai.schema import (
     ChatRequest,
     CompletionRequest,
@@ -255,6 +256,23 @@ def test_only_what_completions_have_and_chat_refuses_is_both_in_a_schema_and_ref
     known = {field.name for schema in SCHEMAS for field in msgspec.structs.fields(schema)}
     assert known & {*REFUSED, *IGNORED} == {"best_of", "suffix"}
     assert not REFUSED.keys() & IGNORED.keys()
+
+
+def test_no_garbage_is_collected_while_a_long_body_is_decoded() -> None:
+    collected: list[str] = []
+    body = b'{"lists": [' + b"[1]," * 100_000 + b"1]}"
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        collected.append(phase)
+
+    gc.callbacks.append(count)
+    try:
+        _decode(body)
+    finally:
+        gc.callbacks.remove(count)
+    # One may come with the next object that is made.
+    assert len(collected) <= 2
+    assert gc.isenabled()
 
 
 def test_the_header_of_ignored_names_is_plain_and_short() -> None:

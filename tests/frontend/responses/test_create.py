@@ -309,7 +309,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
     ({"input": [{"role": "user"}]}, "input[0].content"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
-    ({"input": [{"type": "web_search_call"}]}, "input[0]"),
+    ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
     ({"input": [{"type": "function_call", "name": "f", "arguments": ""}]}, "input[0].call_id"),
     ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, "input[0].encrypted_content"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
