@@ -44,6 +44,7 @@ __all__ = [
     "TemplateError",
     "check_template_kwargs",
     "content_text",
+    "is_short",
     "load_chat_template",
 ]
 
@@ -234,7 +235,7 @@ class ChatTemplate:
                 seconds=seconds,
             )
 
-        if _is_short(messages, tools, documents, template_kwargs):
+        if is_short(messages, tools, documents, template_kwargs):
             try:
                 return render(_INLINE_SECONDS)
             except TimeLimitError:
@@ -299,7 +300,7 @@ def _check_arguments(kwargs: Mapping[str, Any], add_generation_prompt: bool, con
         )
 
 
-def _is_short(messages: Sequence[Mapping[str, Any]], *others: Any) -> bool:
+def is_short(messages: Sequence[Mapping[str, Any]], *others: Any) -> bool:
     """Whether little enough is to be rendered; ``others`` is whatever else a template may walk through."""
     return len(messages) <= _INLINE_MESSAGES and _has_at_most(_INLINE_CHARACTERS, [messages, *others])
 

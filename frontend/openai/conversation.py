@@ -1,5 +1,6 @@
 """What a chat request says about its prompt and its answer's role: the rules of templates, roles and echo."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from pagewire.frontend.metrics import Metrics
 from pagewire.frontend.openai.errors import invalid, unsupported
 from pagewire.frontend.openai.parse import show
 from pagewire.frontend.openai.schema import ChatRequest, TokenizeRequest
-from pagewire.frontend.template import TemplateError, content_text
+from pagewire.frontend.template import TemplateError, content_text, is_short
 from pagewire.frontend.templates.messages import TEXT_TYPES
 from pagewire.frontend.tools.in_text import has_calls, with_tools_in_text
 
@@ -88,10 +89,13 @@ async def render(conversation: Conversation, served: ServedModel, metrics: Metri
         raise invalid(served.no_template, "messages", code=None)
     begun = time.perf_counter()
     try:
-        messages = conversation.messages
+        messages, tools = conversation.messages, conversation.tools or ()
         template = served.template
-        if not template.takes_tools and (conversation.tools or (has_calls(messages) and not template.shows_calls)):
-            messages = with_tools_in_text(messages, conversation.tools or ())
+        if not template.takes_tools and (tools or (has_calls(messages) and not template.shows_calls)):
+            if is_short(messages, tools):
+                messages = with_tools_in_text(messages, tools)
+            else:
+                messages = await asyncio.to_thread(with_tools_in_text, messages, tools)
         text = await template.render_async(
             messages,
             add_generation_prompt=conversation.add_generation_prompt,

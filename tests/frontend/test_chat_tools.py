@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pagewire.frontend.openai import parsing
+from pagewire.frontend.openai import conversation, parsing
 from pagewire.protocol.messages import Error
 from tests.fake_engine import FakeEngine, Refuse, Say, Silence, Stop, sampling_of, say, toy_model
 from tests.frontend.running import Server, StartServer
@@ -375,6 +375,23 @@ async def test_tools_reach_a_model_whose_template_knows_of_none(start_server: St
     _, answer = await server.chat(tools=TOOLS[1:])
     assert f"<tools>\n{json.dumps(TOOLS[1])}\n</tools>" in prompt_of(engine)
     assert answer["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_a_long_conversation_is_told_of_tools_in_a_thread(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    short = [{"role": "user", "content": "Hi"}]
+
+    def tell(messages: Any, tools: Any) -> Any:
+        threads.append(threading.get_ident())
+        return short
+
+    monkeypatch.setattr(conversation, "with_tools_in_text", tell)
+    server = await start_server(chat_template=CHATML)
+    for messages in (short, short * 1000):
+        assert (await server.chat(messages, tools=TOOLS))[0] == 200
+    assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 
 async def test_such_a_model_sees_earlier_calls_even_if_it_may_call_no_more(
