@@ -21,7 +21,6 @@ from pagewire.engine.sequence import Key, Sequence, make_request
 from pagewire.engine.tokens import TokenReader
 from pagewire.engine.vocabulary import Vocabulary
 from pagewire.protocol.messages import Delta, Error, Finish, Generate, Limits, Load, Sampling, Usage
-from pagewire.protocol.panics import Panic
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +243,7 @@ class EngineCore:
                     tokens.append(result.token_ids[index])
                 else:
                     self._scheduler.collect(row, None)
-            except Panic:
+            except Exception:  # of reading this answer: those of others are none the worse for it
                 deltas.append(self._fail_unreadable(sequence))
         self._runner.append(slots, tokens)
         return deltas
@@ -290,7 +289,7 @@ class EngineCore:
         return self._finish(sequence, Delta(sequence.rid), Finish("error", sequence.usage(), error=error))
 
     def _fail_unreadable(self, sequence: Sequence) -> tuple[Key, Delta]:
-        """End a request whose output made a library panic; called where the panic was caught."""
+        """End a request whose output cannot be read; called where the exception was caught."""
         logger.exception("a request failed")
         error = Error("internal", "the engine failed to read what the model gave for this request")
         return self._fail(sequence, error)
@@ -308,7 +307,7 @@ class EngineCore:
             return self._fail(sequence, error)
         try:
             delta = Delta(sequence.rid, sequence.output.flush())
-        except Panic:
+        except Exception:  # likewise
             return self._fail_unreadable(sequence)
         return self._finish(sequence, delta, Finish("length", sequence.usage()))
 

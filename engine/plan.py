@@ -31,11 +31,6 @@ class Plan:
     admitted: tuple[Request, ...]  # got a slot in this step, for the first time or after preemption
     unschedulable: tuple[Request, ...]  # too long for the whole pool; they are finished, their owner must be told
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens computed by the step."""
-        return sum(row.count for row in self.rows)
-
 
 @dataclass(slots=True)
 class Draft:

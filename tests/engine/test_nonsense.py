@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,15 +148,20 @@ def test_a_panic_while_many_masks_are_filled_at_once_ends_the_request_whose_gram
     assert masks._fill(np.array([0, 1])).tolist() == [[0, 0], [-1, -1]]
 
 
-def test_a_panic_while_text_is_decoded_ends_its_own_request(
-    model: Model, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
+def error(*arguments: Any, **fields: Any) -> Any:
+    raise ValueError("it was not expected")
+
+
+@pytest.mark.parametrize("fail", [panic, error])
+def test_a_failure_while_text_is_decoded_ends_its_own_request(
+    model: Model, runs_ahead: bool, fail: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push = OutputText.push
 
     def push_unless_first(output: OutputText, token: int) -> str:
         if output is first[0]:
             with no_panics():
-                panic()
+                fail()
         return push(output, token)
 
     driver = Driver(make_core(model, runs_ahead=runs_ahead))

@@ -49,7 +49,7 @@ class CheckedScheduler(Scheduler):
         decodes = [request for request in self._running if self._wants_to_decode(request)]
         plan = super().plan()
         self.check_invariants()
-        assert plan.num_tokens <= self.config.max_num_batched_tokens
+        assert sum(row.count for row in plan.rows) <= self.config.max_num_batched_tokens
         assert all(row.count > 0 for row in plan.rows)
         assert all(0 <= row.count - len(row.token_ids) <= row.samples for row in plan.rows)
         planned = [row.request for row in plan.rows]
