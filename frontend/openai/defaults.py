@@ -1,7 +1,8 @@
 """Where sampling values come from when a request does not set them: OpenAI's defaults, the model's, the operator's."""
 
 import json
-import math
+import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,6 +12,8 @@ import msgspec
 
 from pagewire.frontend.config import FrontendConfig
 from pagewire.frontend.openai.schema import SamplingFields
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,18 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _apply(defaults: SamplingDefaults, values: Mapping[str, Any], *, strict: bool) -> SamplingDefaults:
     """Take over what is a sampling value; a generation config also holds much else, an override must not."""
-    if strict:
-        _check_ranges(values)
     changes: dict[str, float | int] = {}
     for key, value in values.items():
         name = _RENAMED.get(key, key)
         if name in _NAMES and _is_number(value, integer=name in _INTEGERS):
-            changes[name] = value
+            if fault := _out_of_range(name, value):
+                if strict:
+                    raise ValueError(f"--override-generation-config: wrong value for '{key}': {fault}")
+                logger.warning(
+                    "the generation config's %s is left out: %s, got %s", key, fault[:1].lower() + fault[1:], value
+                )
+            else:
+                changes[name] = value
         elif strict:
             known = ", ".join(sorted(_NAMES))
             raise ValueError(f"--override-generation-config: '{key}' must be a number for one of {known}")
@@ -84,17 +92,16 @@ def _apply(defaults: SamplingDefaults, values: Mapping[str, Any], *, strict: boo
     return replace(defaults, **changes)  # type: ignore[arg-type]
 
 
-def _check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for what a request could not say either."""
-    for key, value in values.items():
-        try:
-            msgspec.convert({_RENAMED.get(key, key): value}, SamplingFields)
-        except msgspec.ValidationError as error:
-            fault = str(error).partition(" - at ")[0]
-            raise ValueError(f"--override-generation-config: wrong value for '{key}': {fault}") from None
+def _out_of_range(name: str, value: float) -> str | None:
+    """Why a request could not say this either, if it could not."""
+    try:
+        msgspec.convert({name: value}, SamplingFields)
+    except msgspec.ValidationError as error:
+        return str(error).partition(" - at ")[0]
+    return None
 
 
 def _is_number(value: object, *, integer: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
         return False
-    return math.isfinite(value)
+    return abs(value) <= sys.float_info.max

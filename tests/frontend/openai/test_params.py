@@ -181,6 +181,12 @@ def test_where_defaults_come_from(options: dict[str, Any], expected: SamplingDef
     assert sampling_defaults(FrontendConfig(engine=("ipc:///tmp/e",), **options), MODEL_VALUES) == expected
 
 
+def test_a_models_value_that_no_request_could_have_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    values = {"temperature": -1.0, "top_p": 0.5, "top_k": -1, "max_new_tokens": -5, "min_p": 10**400}
+    assert sampling_defaults(FrontendConfig(engine=("ipc:///tmp/e",)), values) == SamplingDefaults(top_p=0.5)
+    assert [record.args[0] for record in caplog.records if record.args] == ["temperature", "max_new_tokens"]
+
+
 def test_defaults_can_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "generation.json").write_text(json.dumps({"top_p": 0.5}))
     config = FrontendConfig(engine=("ipc:///tmp/e",), generation_config=str(tmp_path / "generation.json"))
