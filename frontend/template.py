@@ -309,12 +309,17 @@ def _has_at_most(characters: int, values: list[Any]) -> bool:
     """Whether JSON values have no more characters in all; takes no longer than it takes to find that many."""
     while values:
         value = values.pop()
-        characters -= len(value) if isinstance(value, str | Mapping | list | tuple) else 1
-        if characters < 0:
-            return False
-        if isinstance(value, Mapping):
-            values += value.keys()
+        if isinstance(value, str):
+            characters -= len(value)
+        elif isinstance(value, dict):
+            characters -= len(value)
+            values += value
             values += value.values()
         elif isinstance(value, list | tuple):
+            characters -= len(value)
             values += value
+        else:
+            characters -= 1
+        if characters < 0:
+            return False
     return True
