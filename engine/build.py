@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # A CPU engine shares its memory with the frontend, the clients and the page cache.
 CPU_MEMORY_SHARE = 0.4
+# Of the KV cache: what an idle engine keeps ready for use, a quarter of the pool at most. The rest of a large pool is no
+# memory until it is used for the first time.
+KV_BYTES_AHEAD = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,15 @@ def build_engine(config: EngineConfig) -> Engine:
     limits = _decide_limits(config, shape, model, device)
     model.allocate_kv(limits.num_blocks)
     pooling = model_pooling(files) if config.pooling == "auto" else config.pooling
-    runner = Runner(model, limits.max_num_seqs, limits.max_model_len, described.eos_token_ids, device.torch, pooling)
+    runner = Runner(
+        model,
+        limits.max_num_seqs,
+        limits.max_model_len,
+        described.eos_token_ids,
+        device.torch,
+        pooling,
+        min(KV_BYTES_AHEAD // model.kv_bytes_per_block(), limits.num_blocks // 4),
+    )
     described = structs.replace(described, embedding_size=runner.embedding_size, quantization=quantization)
     if config.warmup:
         runner.warm_up(min(limits.max_num_batched_tokens, limits.max_model_len, limits.num_blocks * BLOCK_SIZE))

@@ -131,6 +131,10 @@ class EngineCore:
             **self._counters,
         )
 
+    def prepare(self) -> bool:
+        """Do some work ahead of requests, for milliseconds; False if there is none. For when there is nothing else."""
+        return self._runner.prepare_kv()
+
     def step(self) -> list[tuple[Key, Delta]]:
         """Run one step and return what it (or, on a device that runs ahead, the one before) produced."""
         deltas = self._take_compiled()

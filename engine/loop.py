@@ -65,7 +65,8 @@ class EngineLoop:
             raise
 
     def _turn(self) -> None:
-        for identity, message in self._server.receive(0 if self._core.has_work else IDLE_POLL_MS):
+        is_idle = not self._core.has_work and not self._core.prepare()
+        for identity, message in self._server.receive(IDLE_POLL_MS if is_idle else 0):
             self._handle(identity, message)
         # Between receiving and a step, which may be long: silence is only known after everything there was is read.
         self._keep_house(time.monotonic())

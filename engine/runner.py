@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pagewire.engine.batch import Batch
-from pagewire.engine.models.base import BLOCK_SIZE, EmbeddingModel, Model
+from pagewire.engine.models.base import BLOCK_SIZE, EmbeddingModel, LazyModel, Model
 from pagewire.engine.plan import Plan, Row
 from pagewire.engine.pooling import Part, Pooler, Pooling
 from pagewire.engine.request import Request
@@ -85,8 +85,12 @@ class Runner:
         eos_token_ids: Sequence[int],
         device: torch.device,
         pooling: Pooling = "last",
+        num_blocks_ahead: int = 0,
     ):
-        """``max_slots`` sequences may run at once, each of at most ``max_model_len`` tokens."""
+        """``max_slots`` sequences may run at once, each of at most ``max_model_len`` tokens.
+
+        ``num_blocks_ahead``: how many blocks of KV cache are to be ready beyond those that were ever used.
+        """
         self.vocab_size = model.vocab_size
         self.embedding_size = model.hidden_size if isinstance(model, EmbeddingModel) else 0
         self.pooling = pooling
@@ -97,6 +101,8 @@ class Runner:
         self._eos_token_ids = eos_token_ids
         self._sampler = Sampler(model.vocab_size, max_slots, device)
         self._pooler = Pooler(pooling)
+        self._num_blocks_ahead = num_blocks_ahead
+        self._num_blocks_used = 0  # the pool hands out new ones in order
         max_blocks = -(-max_model_len // BLOCK_SIZE) + 1
         self._tables = np.zeros((max_slots, max_blocks), dtype=np.int32)
         self._known_tables: list[tuple[int, ...]] = [()] * max_slots
@@ -109,6 +115,11 @@ class Runner:
         self._pooler.admit(request.slot, embed)
         self._sampler.admit(request.slot, sampling, request.prompt, request.output, self._eos_token_ids, grammar)
         self._known_tables[request.slot] = ()
+
+    def prepare_kv(self) -> bool:
+        """Get memory for the next requests, for as long as there is nothing better to do; False if there is enough."""
+        wanted = self._num_blocks_used + self._num_blocks_ahead
+        return isinstance(self._model, LazyModel) and self._model.prepare_kv(wanted)
 
     def append(self, slots: Sequence[int], token_ids: Sequence[int]) -> None:
         """Note tokens that were collected, one per slot; the penalties of the next sample see them."""
@@ -195,7 +206,9 @@ class Runner:
             known, table = self._known_tables[row.slot], row.block_table
             if known is not table:
                 # Within one stay in a slot a table only grows at its end.
-                self._tables[row.slot, len(known) : len(table)] = table[len(known) :]
+                added = table[len(known) :]
+                self._tables[row.slot, len(known) : len(table)] = added
+                self._num_blocks_used = max(self._num_blocks_used, max(added, default=0) + 1)
                 self._known_tables[row.slot] = table
 
     def _build_batch(

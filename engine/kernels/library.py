@@ -84,6 +84,7 @@ def _load(isa: str) -> ctypes.CDLL:
     library.pw_set_norm.restype = None
     library.pw_set_norm.argtypes = [c_void_p, c_int32, c_int32, c_void_p, c_int32]
     library.pw_allocate_kv.argtypes = [c_void_p, c_int64]
+    library.pw_prepare_kv.argtypes = [c_void_p, c_int64]
     library.pw_forward.argtypes = [c_void_p, POINTER(Batch)]
     return library
 

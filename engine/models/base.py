@@ -32,6 +32,18 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class LazyModel(Model, Protocol):
+    """A model whose KV cache gets its memory page by page, which holds up the steps that first touch one."""
+
+    def prepare_kv(self, num_blocks: int) -> bool:
+        """Get some more of the memory of the first ``num_blocks`` blocks; False when nothing is left to get.
+
+        Takes milliseconds.
+        """
+        ...
+
+
+@runtime_checkable
 class EmbeddingModel(Model, Protocol):
     """A model that also shows the hidden states behind its logits."""
 

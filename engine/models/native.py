@@ -83,6 +83,10 @@ class NativeDecoder:
         if self._library.pw_allocate_kv(self._handle, num_blocks):
             raise MemoryError(f"no memory for {num_blocks} KV blocks")
 
+    def prepare_kv(self, num_blocks: int) -> bool:
+        """Ask the system for some memory of the first ``num_blocks`` blocks; False when nothing is left to ask for."""
+        return bool(self._library.pw_prepare_kv(self._handle, num_blocks))
+
     def forward(self, batch: Batch) -> Tensor:
         """Run one step: write K and V of the batch's tokens, return logits, float32 [logit_rows, vocab_size]."""
         return self.forward_hidden(batch, torch.empty(0, dtype=torch.int64))[0]

@@ -58,6 +58,7 @@ class FakeCore:
     sent: dict[Key, int] = field(default_factory=dict)
     refusal: str | None = None
     failure: BaseException | None = None
+    preparations: int = 0
 
     @property
     def has_work(self) -> bool:
@@ -69,6 +70,10 @@ class FakeCore:
         self.running[key] = message
         self.sent[key] = 0
         return None
+
+    def prepare(self) -> bool:
+        self.preparations -= self.preparations > 0
+        return self.preparations > 0
 
     def is_compiling(self, key: Key) -> bool:
         return self.compiles
@@ -254,6 +259,15 @@ def test_deltas_of_one_step_travel_in_one_message(peer: Peer, stage: Stage) -> N
     while len(peer.hear_of(Output).deltas) < 3:
         pass
     assert len(stage.core.running) == 3
+
+
+def test_an_idle_engine_prepares_what_it_will_need_without_waiting(peer: Peer, stage: Stage) -> None:
+    # Between all of them it would sleep for half an hour.
+    stage.core.preparations = 10_000
+    peer.send(Ping(1))
+    while stage.core.preparations:
+        peer.send(Ping(2))
+        peer.hear_of(Pong)
 
 
 def test_an_abort_stops_a_request_and_nothing_is_answered(peer: Peer, stage: Stage) -> None:

@@ -13,6 +13,7 @@
 // for V; K is stored unsigned (value + 128), as the weights of a projection are.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "memory.h"
@@ -28,7 +29,7 @@ enum class KvFormat : int32_t { kBf16 = 0, kInt8 = 1 };
 struct KvCache {
     HugeBuffer buffer;
     KvFormat format = KvFormat::kBf16;
-    int kv_heads = 0, dim = 0;
+    int layers = 0, kv_heads = 0, dim = 0;
     size_t blocks = 0;
 
     // Bytes of the K, or of the V, of a tile.
@@ -36,13 +37,26 @@ struct KvCache {
     size_t tile_bytes() const {
         return 2 * part_bytes() + (format == KvFormat::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
     }
-    void allocate(int layers, size_t blocks_, int kv_heads_, int dim_, KvFormat format_) {
-        blocks = blocks_, kv_heads = kv_heads_, dim = dim_, format = format_;
+    void allocate(int layers_, size_t blocks_, int kv_heads_, int dim_, KvFormat format_) {
+        layers = layers_, blocks = blocks_, kv_heads = kv_heads_, dim = dim_, format = format_;
         buffer.allocate(layers * layer_bytes());
     }
     size_t layer_bytes() const { return blocks * kv_heads * tile_bytes(); }
     char* tile(int layer, size_t block, int head) const {
         return (char*)buffer.data() + layer * layer_bytes() + (block * kv_heads + head) * tile_bytes();
+    }
+
+    // Asks the system for the memory of the first `wanted` blocks, some 2 MB more with each call: a page that is first
+    // touched within a step holds it up. False when there is nothing left to ask for.
+    bool prepare(size_t wanted) {
+        if (prepared_ >= std::min(wanted, blocks)) return false;
+        const size_t block_bytes = kv_heads * tile_bytes(), count = std::min(blocks - prepared_, ((size_t)2 << 20) / block_bytes + 1);
+        if (!populate(tile(next_layer_, prepared_, 0), count * block_bytes)) {
+            prepared_ = blocks;
+            return false;
+        }
+        if (++next_layer_ == layers) next_layer_ = 0, prepared_ += count;
+        return true;
     }
 
     // Writes K, or V, of one token and head (float32 [dim]) at slot = block * 16 + offset.
@@ -89,6 +103,9 @@ struct KvCache {
     }
 
   private:
+    size_t prepared_ = 0;  // blocks whose memory is there in all layers
+    int next_layer_ = 0;   // the first that lacks what comes next
+
     // int8: 16 scales of K, then 16 of V.
     float* scales(char* tile) const { return (float*)(tile + 2 * part_bytes()); }
     template <class Value>

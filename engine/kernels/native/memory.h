@@ -9,6 +9,17 @@
 
 namespace pagewire {
 
+// Has the system give the memory behind [at, at + bytes) now and not when it is first touched. False if it cannot.
+inline bool populate(char* at, size_t bytes) {
+#if defined(__linux__)
+    constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
+    const size_t page = 4096, skip = (size_t)at % page;
+    return madvise(at - skip, (bytes + skip + page - 1) / page * page, kPopulateWrite) == 0;
+#else
+    return false;
+#endif
+}
+
 class HugeBuffer {
   public:
     HugeBuffer() = default;

@@ -76,6 +76,9 @@ int32_t pw_allocate_kv(void* handle, int64_t blocks) {
     return 0;
 }
 
+// See KvCache::prepare; 1 is true.
+int32_t pw_prepare_kv(void* handle, int64_t blocks) { return ((Handle*)handle)->model.cache.prepare(blocks); }
+
 int32_t pw_forward(void* handle, const Batch* batch) {
     try {
         ((Handle*)handle)->step.run(*batch);

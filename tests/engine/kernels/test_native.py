@@ -1,6 +1,7 @@
 """The native decoder computes what the torch decoder does, on every instruction set that this machine has."""
 
 import random
+import sys
 
 import pytest
 import torch
@@ -172,6 +173,17 @@ def test_a_nan_left_in_a_freed_block_does_not_reach_its_next_owner(kv_cache_dtyp
     pair.native.forward(make_batch([([5] * 16, 0, [7])]))
     embeddings[5] = kept
     torch.testing.assert_close(pair.native.forward(make_batch([([1, 2, 3], 0, [7])])), clean, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory comes when it is touched")
+def test_memory_that_is_asked_for_ahead_changes_nothing_and_comes_to_an_end() -> None:
+    pair = Pair(ISAS[0])
+    step = make_batch([(list(range(40)), 0, [7, 3, 9])])
+    before = pair.native.forward(step)
+    assert pair.native.prepare_kv(NUM_BLOCKS // 2)
+    asked = 1 + sum(iter(lambda: pair.native.prepare_kv(10**9), False))
+    assert asked % pair.config.num_layers == 0
+    torch.testing.assert_close(pair.native.forward(step), before, rtol=0, atol=0)
 
 
 def test_logits_depend_on_their_own_row_alone() -> None:
