@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 # A CPU engine shares its memory with the frontend, the clients and the page cache.
 CPU_MEMORY_SHARE = 0.4
-# Of the KV cache: what an idle engine keeps ready for use, a quarter of the pool at most. The rest of a large pool is no
-# memory until it is used for the first time.
+# Of the KV cache: what an idle engine keeps ready for use, a quarter of the pool at most. The rest of a large pool
+# takes no memory until it is first used.
 KV_BYTES_AHEAD = 1 << 30
 
 
