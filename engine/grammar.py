@@ -6,7 +6,7 @@ Python's lock alone while it works.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
@@ -32,7 +32,7 @@ class GrammarCompiler:
         self._vocabulary = vocabulary
         self._vocab_size = vocab_size
         self._eos_token_ids = sorted(eos_token_ids)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._tokenizer: Future[LLTokenizer] | None = None
         self._compiled: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
         self._waiting: dict[Key, tuple[str, Future[LLMatcher]]] = {}

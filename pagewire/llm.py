@@ -5,6 +5,7 @@ every request field, template rule and error is the server's, because it is the 
 """
 
 import asyncio
+import atexit
 import secrets
 import tempfile
 import threading
@@ -68,7 +69,7 @@ class Answer:
 
 
 class LLM:
-    """A model in this process. Close it, or use it in a ``with`` statement, to free its memory."""
+    """A model in this process. Close it, or use it in a ``with`` statement, to free its memory. At exit it closes."""
 
     def __init__(
         self,
@@ -111,6 +112,8 @@ class LLM:
         self._frontend = app[FRONTEND]
         self._listener = Listener(app, frontend_config)
         self._run(self._open())
+        # A step that runs while the interpreter is taken down crashes the process.
+        atexit.register(self.close)
 
     @overload
     def chat(self, messages: Sequence[Message], **fields: Any) -> Answer: ...
@@ -143,6 +146,7 @@ class LLM:
         """Stop both threads; requests that still run end with an error. Harmless when repeated."""
         if self._events.is_closed():
             return
+        atexit.unregister(self.close)
         self._run(self._listener.close())
         self._events.call_soon_threadsafe(self._events.stop)
         self._frontend_thread.join()
@@ -177,7 +181,11 @@ class LLM:
             return await asyncio.gather(*(_post(session, path, body) for body in bodies))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._events).result()
+        result = asyncio.run_coroutine_threadsafe(work, self._events)
+        try:
+            return result.result()
+        finally:
+            result.cancel()  # if Ctrl-C came first: nobody waits for it any more
 
 
 async def _post(session: aiohttp.ClientSession, path: str, body: Mapping[str, Any]) -> Answer:

@@ -1,9 +1,8 @@
 """What a grammar may cost. Both programs build grammars with these limits: one to check them, the other to use them."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 from llguidance import LLParserLimits
+
+from pagewire.protocol.threads import DaemonPool
 
 # Of the source of one grammar, in characters: schemas of several hundred properties, enumerations of thousands.
 MAX_GRAMMAR_CHARS = 256 * 1024
@@ -15,24 +14,17 @@ _PARSER_ITEMS_PER_TOKEN = 30_000
 # States take 1 to 2 kB each.
 _MAX_STATES = 50_000
 
-# Compiling takes milliseconds, rarely more; two threads keep one slow grammar from delaying all others.
+# Compiling takes milliseconds as a rule, minutes at worst, and cannot be stopped; two threads keep one slow grammar
+# from delaying all others.
 _THREADS = 2
 # The library follows rules and references by recursion, up to 13 kB a level: enough for as many as a source can hold.
 # Address space only; what is not used is never there.
 _STACK_BYTES = 512 * 1024 * 1024
 
 
-def compiler_pool() -> ThreadPoolExecutor:
+def compiler_pool() -> DaemonPool:
     """Threads to compile grammars in. The library does not hold Python's lock while it works."""
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
-    all_started = threading.Barrier(_THREADS)
-    usual = threading.stack_size(_STACK_BYTES)
-    try:
-        for _ in range(_THREADS):
-            pool.submit(all_started.wait)
-    finally:
-        threading.stack_size(usual)
-    return pool
+    return DaemonPool(_THREADS, "grammar", _STACK_BYTES)
 
 
 def parser_limits() -> LLParserLimits:

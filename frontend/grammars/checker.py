@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -44,7 +44,7 @@ class GrammarChecker:
     def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
         """A grammar that takes longer than ``max_seconds`` to check is refused; it waits for a thread as long."""
         self._max_seconds = max_seconds
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._checks: set[Future[str]] = set()
         self._known: OrderedDict[bytes, str | GrammarError] = OrderedDict()
 

@@ -1,5 +1,7 @@
 """Offline use: the whole server in one process, over a tiny random model."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,3 +48,30 @@ def test_what_the_server_would_refuse_is_an_error_with_its_words(llm: LLM) -> No
 def test_a_field_that_means_nothing_is_an_error(llm: LLM) -> None:
     with pytest.raises(RequestError, match="temprature"):
         llm.chat(HELLO, temprature=0)
+
+
+NEVER_CLOSED = """
+import atexit, os, signal, sys, threading
+from pagewire import LLM
+from pagewire.engine.core import EngineCore
+
+def interrupt(core):
+    EngineCore.step = step
+    os.kill(os.getpid(), signal.SIGINT)
+    return step(core)
+
+atexit.register(lambda: print(*(thread.name for thread in threading.enumerate())))
+step, EngineCore.step = EngineCore.step, interrupt
+llm = LLM(sys.argv[1], num_kv_blocks=256, dtype="float32", warmup=False)
+try:
+    llm.generate(["x"] * 64, max_tokens=400, ignore_eos=True)
+except KeyboardInterrupt:
+    sys.exit(3)
+"""
+
+
+def test_a_script_that_never_closes_leaves_no_thread_to_crash_in_its_end(tiny_model_directory: Path) -> None:
+    command = (sys.executable, "-c", NEVER_CLOSED, str(tiny_model_directory))
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert ended.returncode == 3
+    assert not {"pagewire-engine", "pagewire-frontend"} & set(ended.stdout.split())
