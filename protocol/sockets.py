@@ -14,7 +14,7 @@ _LINGER_MS = 0
 _HEARTBEAT_MS = 2_000
 _HEARTBEAT_TIMEOUT_MS = 10_000
 # Messages that wait for a frontend which does not read them. A step makes one, so these are the fastest steps of ten
-# seconds: as long as a frontend may be silent.
+# seconds: as long as a frontend may be silent. The bytes of large ones are bounded by the engine's server.
 _MAX_UNREAD = 10_000
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 500

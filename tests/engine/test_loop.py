@@ -359,9 +359,12 @@ def test_requests_of_a_frontend_that_fell_silent_are_dropped_and_it_is_told(
     assert peer.join().engine == "engine-1"
 
 
-@pytest.fixture
-def short_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagewire.protocol.sockets._MAX_UNREAD", 4)
+@pytest.fixture(
+    params=[("pagewire.protocol.sockets._MAX_UNREAD", 4), ("pagewire.engine.server.MAX_UNREAD_BYTES", 4_000_000)],
+    ids=["messages", "bytes"],
+)
+def short_queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*request.param)
 
 
 @pytest.mark.usefixtures("short_queue")
