@@ -1,6 +1,7 @@
 """What a frontend is told of a model: tokenizer, templates, special tokens, defaults, end tokens."""
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from pagewire.engine.models.errors import ModelError
 from pagewire.engine.models.files import ModelFiles
 from pagewire.engine.models.gguf_tokenizer import gguf_tokenizer_json
 from pagewire.protocol.messages import Model
+
+logger = logging.getLogger(__name__)
 
 GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 GGUF_SPECIAL_TOKENS = {
@@ -77,11 +80,22 @@ def _describe_directory(files: ModelFiles) -> dict[str, Any]:
         "tokenizer_json": tokenizer_json,
         "chat_templates": _templates(files, tokenizer_config.get("chat_template")),
         "special_tokens": special,
-        "generation_defaults": {
-            key: generation[key] for key in GENERATION_DEFAULTS if isinstance(generation.get(key), int | float)
-        },
+        "generation_defaults": _generation_defaults(generation),
         "eos_token_ids": _distinct(*eos, _token_id(tokenizer_json, special.get("eos_token"))),
     }
+
+
+def _generation_defaults(generation: Mapping[str, Any]) -> dict[str, float | int]:
+    """The sampling values that are set. What is no number is left out; a frontend judges whether it makes sense."""
+    defaults: dict[str, float | int] = {}
+    for key in GENERATION_DEFAULTS:
+        value = generation.get(key)
+        # MessagePack holds no larger integers; NaN is below nothing.
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
+            defaults[key] = value
+        elif value is not None:
+            logger.warning("the generation config's %s is left out: expected a number, got %.40r", key, value)
+    return defaults
 
 
 def _tokenizer_json(files: ModelFiles) -> str:

@@ -1,6 +1,7 @@
 """What frontends are told comes from the files of the model, newest form first."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,16 @@ def test_generation_defaults_are_the_sampling_values_that_are_set(directory: Dir
     )
 
     assert directory.describe().generation_defaults == {"temperature": 0.6, "top_k": 20}
+
+
+def test_generation_defaults_that_are_no_numbers_are_left_out_with_a_warning(
+    directory: Directory, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = {"temperature": True, "top_p": "x", "top_k": 10**30, "min_p": math.nan, "repetition_penalty": -1}
+    directory.put("generation_config.json", values)
+
+    assert directory.describe().generation_defaults == {"repetition_penalty": -1}
+    assert [record.args[0] for record in caplog.records if record.args] == ["temperature", "top_p", "top_k", "min_p"]
 
 
 def test_neither_loading_nor_describing_a_gguf_file_waits_for_the_import_of_transformers(tmp_path: Path) -> None:
