@@ -130,7 +130,9 @@ async def test_an_engine_that_answers_without_an_embedding_is_an_error(server: S
     assert (status, answer["error"]["type"]) == (500, "server_error")
 
 
-async def test_a_client_that_goes_is_no_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_goes_is_no_error(
+    server: Server, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def never(*_: Any) -> None:
         await asyncio.Event().wait()
 
@@ -140,7 +142,7 @@ async def test_a_client_that_goes_is_no_error(server: Server, monkeypatch: pytes
 
     monkeypatch.setattr(FakeEngine, "_send_delta", never)
     waiting = asyncio.create_task(embed(server))
-    await until(lambda: server.frontend.inflight)
+    await until(lambda: engine.received)
     waiting.cancel()
     await until(lambda: ended("abort") == 1)
     assert not ended("error")
