@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterable
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -132,6 +133,16 @@ def test_a_decoder_of_unknown_kind_does_not_wait_forever_for_a_character() -> No
     assert decoder.push(1) == "hello"
     assert decoder.push(2) == "ing"
     assert decoder.push(4) == " world"
+
+
+def test_a_decoder_of_unknown_kind_decodes_no_token_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = vocabulary(make.metaspace)
+    lengths: list[int] = []
+    decode = words.tokenizer.decode
+    counting = SimpleNamespace(decode=lambda ids, **fields: lengths.append(len(ids)) or decode(ids, **fields))
+    monkeypatch.setattr(words, "tokenizer", counting)
+    token_offsets(words, [*range(5), *[words.size - 1] * 100, 1], skip_special_tokens=False)
+    assert max(lengths) < 10
 
 
 def test_offsets_are_where_each_tokens_text_begins() -> None:
