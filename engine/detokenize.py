@@ -127,7 +127,7 @@ class WindowDecoder:
     def __init__(self, vocabulary: Vocabulary, hidden: frozenset[int]) -> None:
         """``hidden`` ids decode to nothing, as if they were not there."""
         self._vocabulary = vocabulary
-        # What decodes to nothing must not wait for an end of its character, either: all that waits is decoded each time.
+        # What has no text must not wait as an unfinished character does: all that waits is decoded each time.
         self._hidden = hidden | vocabulary.absent
         self._context: list[int] = []  # the tokens of the last piece returned
         self._new: list[int] = []

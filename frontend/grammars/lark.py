@@ -13,6 +13,9 @@ from pagewire.frontend.grammars.repeats import MAX_EXPANSION, expansion
 
 # The library follows rules by recursion; it was seen to run out of stack at 5,000.
 MAX_RULES = 500
+# Each multiplies the alternatives that the lexer follows, and its limits notice too late: 8 were seen to take 50 MB,
+# 12 five times that, and 200 all there is.
+MAX_INTERSECTIONS = 8
 # What the library's lexer takes as one piece, to be read from left to right; none of it is read twice, whatever it is.
 # A literal that ends without its closing delimiter matches neither of the groups.
 _TEXT = re.compile(
@@ -70,6 +73,9 @@ def _check_size(lark: str, structure: str) -> None:
     rules = structure.count(":")
     if rules > MAX_RULES:
         raise GrammarError(f"it has {rules} rules, more than {MAX_RULES}")
+    intersections = structure.count("&")
+    if intersections > MAX_INTERSECTIONS:
+        raise GrammarError(f"it has {intersections} intersections ('&'), more than {MAX_INTERSECTIONS}")
     # One rule may repeat what another repeats, so the counts of all lines multiply.
     size = 1
     for line in lark.splitlines():

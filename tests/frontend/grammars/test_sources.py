@@ -77,6 +77,7 @@ def test_a_source_means_what_was_asked_for(kind: Kind, value: Any, inside: list[
         ("regex", "a" * (MAX_GRAMMAR_CHARS + 1), "", "characters"),
         ("json_schema", {"pattern": "a" * (MAX_GRAMMAR_CHARS + 1)}, ".pattern", "characters"),
         ("grammar", "\n".join(f"a{i}: a{i + 1}" for i in range(600)), "", "rules"),
+        ("grammar", "start: A\nA: " + " & ".join(["/(.*a.*|b)/"] * 200), "", "intersections"),
         ("grammar", "start: A\nA: B{100}\nB: C{100}\nC: /x/", "", "repetitions"),
         ("grammar", "x" * (MAX_GRAMMAR_CHARS + 1), "", "characters"),
         ("structural_tag", {"format": {}}, ".structures", "list"),
