@@ -60,7 +60,7 @@ def load_model(
 ) -> Model:
     """The model, ready for ``allocate_kv``: in native code on a CPU in bfloat16 or quantized, else in torch.
 
-    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` one of ``native.QUANTIZATIONS``, ``kv_cache_dtype`` as in
+    ``dtype`` is "auto" or one of ``DTYPES``, ``quantization`` and ``kv_cache_dtype`` as in
     ``NativeDecoder``; ``threads`` are those of native code (0: as many as torch uses). Raises ``ModelError``.
     """
     config = load_config(files)

@@ -15,12 +15,10 @@ from pagewire.engine.models.rope import inverse_frequencies
 from pagewire.engine.models.rotation import turn, turn_ends, turn_layer
 from pagewire.engine.models.weights import EMBEDDINGS, HEAD
 
-QUANTIZATIONS = ("int8", "int8-weight-only")
 MAX_HEAD_DIM = 256
 LANES = 16  # of a vector: what sizes must be a multiple of
 PANEL = 32  # output columns packed together
 INT8_GROUP = 64  # input channels that share a scale
-KV_DTYPES = ("bfloat16", "int8")
 
 
 def unsupported(config: ModelConfig, quantization: str | None) -> str | None:
@@ -51,7 +49,8 @@ class NativeDecoder:
     ) -> None:
         """Pack checked weights (see ``collect_weights``), which are taken out of ``weights`` as they are packed.
 
-        ``kv_cache_dtype`` is one of ``KV_DTYPES`` or "auto": int8 where activations are int8, too, else bfloat16.
+        ``quantization`` is "int8" or "int8-weight-only"; ``kv_cache_dtype`` "bfloat16", "int8" or "auto": int8 where
+        activations are int8, too, else bfloat16.
         ``threads`` 0 means as many as torch uses. ``isa`` names an instruction set of ``kernels.build`` (None: the
         best there is). Raises ``ModelError`` for a shape that ``unsupported`` names, ``BuildError`` without a library.
         """
