@@ -111,8 +111,8 @@ def _command(load: Load, spec: ServerSpec, repeat: int, peers: Path, args: argpa
         "--random-output-len": str(load.output_tokens),
         "--num-prompts": str(requests),
         "--num-warmups": "1",
-        # The same prompts for both servers; others in each repeat, or a prefix cache would have them.
-        "--seed": str(repeat),
+        # The same prompts for all servers; others for each load and repeat, or a prefix cache would have them.
+        "--seed": str(repeat * len(LOADS) + LOADS.index(load)),
         "--temperature": "0",
         "--percentile-metrics": "ttft,itl",
         "--metric-percentiles": "99",

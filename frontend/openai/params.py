@@ -114,8 +114,8 @@ def too_long(limit: int, what: str, part: str, param: str, *, completion_counts:
 def for_choices(base: Sampling, max_tokens: int, seed: int | None, n: int) -> list[Sampling]:
     """One ``Sampling`` per choice of a prompt, with consecutive seeds; without a given seed one is drawn."""
     if base.min_tokens > max_tokens:
-        message = f"Invalid value for 'min_tokens': expected at most max_tokens ({max_tokens}), got {base.min_tokens}."
-        raise invalid(message, "min_tokens")
+        expected = f"at most the {max_tokens} tokens that may be generated"
+        raise invalid(f"Invalid value for 'min_tokens': expected {expected}, got {base.min_tokens}.", "min_tokens")
     first = secrets.randbits(63) if seed is None else seed
     return [
         msgspec.structs.replace(base, max_tokens=max_tokens, seed=(first + choice) & _SEED_MASK) for choice in range(n)

@@ -43,6 +43,7 @@ class JsonCall:
     A call is *marked* where the format announces it, so that any object with a name is one. An unmarked object is a
     call only if it has a name of ``known``, arguments, and nothing that calls do not have: an answer may be JSON too.
     Once a call has begun it cannot be taken back; a fault after that ends it, with the arguments as far as they came.
+    It is complete with its arguments: models forget the brace after them.
     """
 
     def __init__(self, out: Outlet, known: Container[str] | None) -> None:
@@ -85,7 +86,7 @@ class JsonCall:
             return (yield from skip_space(self._skip))
         if key in _ARGUMENT_KEYS and not self._any_arguments:
             char = yield from self._read_arguments(char)
-        elif self._known is None or key in _HARMLESS_KEYS:
+        elif self._known is None or self._started or key in _HARMLESS_KEYS:
             char = yield from pass_value(self._skip, char, repair=False)
         else:
             raise NotACall(char)
@@ -104,10 +105,15 @@ class JsonCall:
             self._start()
         if not self._started:
             return (yield from self._read_early(char))
+        char = yield from self._pass_arguments(char)
+        self._out.end_call()
+        return char
+
+    def _pass_arguments(self, char: str) -> Reader[str]:
         if char == '"':
             # Some models write the arguments as OpenAI's API does: as a string that holds JSON.
             yield from pass_string(self._out.arguments)
-            return (yield)
+            return ""
         if char in "{[":
             return (yield from pass_value(self._out.arguments, char))
         scalar: list[str] = []
@@ -118,7 +124,7 @@ class JsonCall:
     def _read_early(self, char: str) -> Reader[str]:
         if char == '"':
             self._early.append((yield from read_string(self._skip, char)))
-            return (yield)
+            return ""
 
         def keep(text: str) -> None:
             self._skip(text)
@@ -129,14 +135,16 @@ class JsonCall:
     def _start(self) -> None:
         self._started = True
         self._out.start(self._name)
-        self._out.arguments(_or_nothing("".join(self._early)) if self._early else "")
+        if self._early:
+            self._out.arguments(_or_nothing("".join(self._early)))
+            self._out.end_call()
 
     def _end(self, fault: str) -> str:
         if not self._started:
             raise NotACall(fault)
         if not self._any_arguments:
             self._out.arguments("{}")
-        self._out.end_call()
+            self._out.end_call()
         return fault
 
     def _skip(self, text: str) -> None:

@@ -10,15 +10,15 @@ _HIGH_SURROGATES = range(0xD800, 0xDC00)
 
 
 def pass_value(sink: Sink, char: str, *, repair: bool = True) -> Reader[str]:
-    """Give ``sink`` a JSON value as it is written, and return the character after it.
+    """Give ``sink`` a JSON value as it is written; return the character after it if that had to be read.
 
     With ``repair``, a control character within a string, which JSON forbids and models write, becomes its escape
     sequence. ``<`` outside of strings ends any value: JSON has none there, but the end tags of calls begin with it.
     """
     if char not in '{["':
         return (yield from pass_scalar(sink, char))
-    depth, in_string, escaped, done = 0, False, False, False
-    while not done and (in_string or char != "<"):
+    depth, in_string, escaped = 0, False, False
+    while in_string or char != "<":
         sink(json.dumps(char)[1:-1] if repair and in_string and char < " " else char)
         if escaped:
             escaped = False
@@ -28,7 +28,8 @@ def pass_value(sink: Sink, char: str, *, repair: bool = True) -> Reader[str]:
             in_string = not in_string
         elif not in_string:
             depth += (char in "{[") - (char in "}]")
-        done = depth <= 0 and not in_string
+        if depth <= 0 and not in_string:
+            return ""
         char = yield
     return char
 

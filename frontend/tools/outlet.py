@@ -19,7 +19,7 @@ class Outlet:
     def __init__(self, new_id: Callable[[], str], max_calls: int | None = None, *, only_calls: bool = False) -> None:
         """``new_id`` makes the ids of calls that have none; None is any number of calls.
 
-        ``only_calls`` says that there is no text, so that the beginning of a call is no text either.
+        ``only_calls`` says that there is no text: what seems to be some is a marker that was cut.
         """
         self._new_id = new_id
         self._max_calls = max_calls
@@ -35,6 +35,8 @@ class Outlet:
 
     def text(self, text: str) -> None:
         """Add text of the answer."""
+        if self._only_calls:
+            return
         body = text.rstrip()
         if not body:
             self._space += text
@@ -92,8 +94,6 @@ class Outlet:
 
     def end(self) -> list[Event]:
         """The last events, at the end of the answer."""
-        if self._only_calls and not self._in_call:
-            self._held.clear()
         self.release()
         if self._space and not self.num_calls:
             self._run.append(self._space)

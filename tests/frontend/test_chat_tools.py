@@ -144,6 +144,18 @@ async def test_a_call_without_its_closing_tag_is_one(server: Server, engine: Fak
     assert answer["choices"][0]["finish_reason"] == "tool_calls"
 
 
+@pytest.mark.parametrize(
+    ("written", "reason"), [('{"city": "Rome"}', "tool_calls"), ('{"city": "Rome"', "stop"), ('{"city": "Ro', "stop")]
+)
+async def test_a_call_is_complete_with_its_arguments_even_if_nothing_marks_its_end(
+    start_server: StartServer, engine: FakeEngine, written: str, reason: str
+) -> None:
+    server = await start_server(tool_call_parser="mistral_args")
+    engine.script = lambda request: [Say(f"[TOOL_CALLS]get_weather[ARGS]{written}"), Stop()]
+    _, answer = await server.chat(tools=TOOLS)
+    assert answer["choices"][0]["finish_reason"] == reason
+
+
 async def test_every_token_keeps_its_logprob(server: Server, engine: FakeEngine) -> None:
     engine.script = say(f"So: {NOW}")
     _, answer = await server.chat(tools=TOOLS, logprobs=True)
@@ -173,7 +185,7 @@ async def test_nothing_is_generated_after_the_one_call_that_is_allowed(server: S
         assert without_ids(choice["message"])["tool_calls"] == without_ids(message)["tool_calls"]
         assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather"]
         assert choice["message"]["content"] == message["content"] == "So."
-    generated = len("So. ") + ROME.index("\n</tool_call>")
+    generated = len("So. ") + ROME.index("}\n</tool_call>")
     for usage in (answer["usage"], stream.chunks[-1]["usage"]):
         assert usage["completion_tokens"] == 2 * generated
         assert usage["prompt_tokens_details"]["cached_tokens"] == 3
@@ -338,11 +350,16 @@ async def test_a_grammar_binds_after_the_reasoning(start_server: StartServer, en
     assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
 
 
-async def test_the_beginning_of_a_call_that_is_insisted_on_is_no_text(server: Server, engine: FakeEngine) -> None:
-    engine.script = say(ROME)
-    for choice, content in (("required", ""), ("auto", "<to")):
+@pytest.mark.parametrize("written", [ROME, THOUGHT])
+async def test_the_beginning_of_a_call_that_is_insisted_on_is_no_text(
+    start_server: StartServer, engine: FakeEngine, written: str
+) -> None:
+    server = await start_server(reasoning_parser="qwen3")
+    engine.script = say(written)
+    for choice, content in (("required", ""), ("auto", written[:3])):
         _, answer = await server.chat(tools=TOOLS, tool_choice=choice, max_tokens=3)
-        assert answer["choices"][0]["message"]["content"] == content
+        stream = await server.stream_chat(tools=TOOLS, tool_choice=choice, max_tokens=3)
+        assert answer["choices"][0]["message"]["content"] == stream.text() == content
 
 
 async def test_a_grammar_that_the_engine_refuses_is_named_by_its_field(server: Server, engine: FakeEngine) -> None:
@@ -352,6 +369,9 @@ async def test_a_grammar_that_the_engine_refuses_is_named_by_its_field(server: S
     schema = {"type": "json_schema", "name": "n", "schema": {}}
     _, answer = await server.post("/v1/responses", {"model": "toy", "input": "Hi", "text": {"format": schema}})
     assert answer["error"]["param"] == "text.format"
+    body = {"model": "toy", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+    _, answer = await server.post("/v1/messages", {**body, "output_config": {"format": schema}})
+    assert answer["error"]["message"] == "Invalid value for 'output_config.format': the grammar cannot be used"
 
 
 async def test_calls_by_the_models_own_choice_need_no_grammar(server: Server, engine: FakeEngine) -> None:

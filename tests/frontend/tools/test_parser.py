@@ -69,6 +69,7 @@ ANSWERS = {
         ('{"name": "now", "unit": "s"}', '{"name": "now", "unit": "s"}', []),
         ('{"name": "now"}', '{"name": "now"}', []),
         ('{"a": 1}\n{"b": 2}', '{"a": 1}\n{"b": 2}', []),
+        ('{"name": "now", "parameters": {}, "unit": "s"} Hm.', "Hm.", [NOW]),
         ("[1, 2]", "[1, 2]", []),
         ("{{{", "{{{", []),
     ],
@@ -184,6 +185,27 @@ def test_text_that_cannot_become_a_call_is_not_kept_back() -> None:
 def test_calls_above_the_allowed_number_are_left_out() -> None:
     events = parse(FORMATS["hermes"], [f"{HERMES_ROME}{HERMES_ROME} and more"], max_calls=1)
     assert outcome(events) == ("and more", [ROME])
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "is_inside"),
+    [
+        ("hermes", '<tool_call>{"name": "now", "arguments": {"a": 1', True),
+        ("hermes", '<tool_call>{"name": "now", "argum', True),
+        # The brace of the call, which models forget, and its tag say nothing.
+        ("hermes", '<tool_call>{"name": "now", "arguments": {"a": 1}', False),
+        ("hermes", '<tool_call>{"arguments": {"a": 1}, "name": "now"', False),
+        ("mistral_args", '[TOOL_CALLS]now[ARGS]{"a": 1}', False),
+        ("mistral_args", '[TOOL_CALLS]now[ARGS]{"a": 1}[TOOL_CALLS]now[ARGS]{', True),
+        ("pythonic", "[now(a=1", True),
+        ("pythonic", "[now(a=1)", False),
+    ],
+)
+def test_a_call_is_complete_when_its_arguments_are(name: str, written: str, is_inside: bool) -> None:
+    parser = ToolParser(FORMATS[name], NAMES)
+    parser.feed(written)
+    parser.finish()
+    assert parser.is_inside_call == is_inside
 
 
 def test_every_call_has_an_id_of_its_own_in_the_shape_its_template_takes() -> None:
