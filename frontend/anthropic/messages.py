@@ -26,8 +26,9 @@ from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.turn import TurnDelivery, plan_turn, turn_prompt
 from pagewire.frontend.state import FRONTEND
 
+_FORMAT = "output_config.format"
 # What a chat calls it, and this API.
-_WORDS = {"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}
+_WORDS = {"'response_format.json_schema": f"'{_FORMAT}", "'response_format": f"'{_FORMAT}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ async def create_message(http: web.Request) -> web.StreamResponse:
         default=request.max_tokens,
         param="messages",
     )
-    turn = await plan_turn(http, served, fields, sampling, asked.conversation, asked.use, prompt)
+    turn = await plan_turn(http, served, fields, sampling, asked.conversation, asked.use, prompt, format_field=_FORMAT)
     writer = MessageWriter(
         f"msg_{uuid.uuid4().hex}",
         request.model or served.name,
@@ -66,8 +67,7 @@ async def create_message(http: web.Request) -> web.StreamResponse:
         http[REQUEST_ID],
         room_is_limit=prompt.max_tokens < request.max_tokens,
     )
-    with worded(_WORDS):
-        return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
+    return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
 
 
 @admitted

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pagewire.frontend.openai import sse
 from pagewire.frontend.openai.choices import Choices, started
-from pagewire.frontend.openai.errors import ApiError, internal, invalid
+from pagewire.frontend.openai.errors import ApiError, internal
 from pagewire.frontend.openai.http import DEADLINE, SUMMARY
 from pagewire.frontend.openai.progress import Progress
 from pagewire.frontend.openai.work import Work
@@ -53,7 +53,8 @@ async def deliver(http: web.Request, frontend: Frontend, work: Work, delivery: D
             return stream
     except ApiError as error:
         if error.param == "grammar":  # the engine knows no fields
-            error = invalid(f"Invalid value for '{work.grammar_field}': {error.message}", work.grammar_field)
+            error.param = work.grammar_field
+            error.message = f"Invalid value for '{error.param}': {error.message}"
         if stream is None or not stream.prepared:
             raise
         await stream.write(delivery.failure(error))

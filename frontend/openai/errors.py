@@ -94,14 +94,23 @@ def timed_out(seconds: float) -> ApiError:
 
 @contextmanager
 def worded(words: Mapping[str, str]) -> Iterator[None]:
-    """Let the ApiErrors of a block name fields as another API does: each key is replaced by its value, in order."""
+    """Let the ApiErrors of a block name fields as another API does, see ``reworded``.
+
+    All fields are in quotes then: a key with one is found where a field begins only, not among a schema's properties.
+    """
     try:
         yield
     except ApiError as error:
-        for old, new in words.items():
-            error.message = error.message.replace(old, new)
-            error.param = error.param.replace(old, new) if error.param else error.param
+        error.message = reworded(error.message, words)
+        error.param = reworded(f"'{error.param}'", words)[1:-1] if error.param else error.param
         raise
+
+
+def reworded(text: str, words: Mapping[str, str]) -> str:
+    """``text`` with each key replaced by its value, in order."""
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
 
 
 def from_engine(error: Error) -> ApiError:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pagewire.frontend.openai.errors import ApiError, invalid, unsupported
+from pagewire.frontend.openai.errors import ApiError, invalid, reworded, unsupported
 from pagewire.frontend.openai.parse import show
 
 # As at OpenAI, and dots, which names that come from other protocols have.
@@ -68,16 +68,10 @@ def tool_use(tools: Sequence[Any] | None, choice: Any, *, parallel: bool = True)
 
 
 def placed(use: ToolUse | None, words: Mapping[str, str]) -> ToolUse | None:
-    """The same with the places of its tools named as another API does: each key is replaced by its value, in order."""
+    """The same with the places of its tools named as another API does, see ``reworded``."""
     if use is None:
         return None
-    tools = []
-    for tool in use.tools:
-        where = tool.where
-        for old, new in words.items():
-            where = where.replace(old, new)
-        tools.append(replace(tool, where=where))
-    return replace(use, tools=tools)
+    return replace(use, tools=[replace(tool, where=reworded(tool.where, words)) for tool in use.tools])
 
 
 def _check_tools(tools: Sequence[Any]) -> list[Tool]:

@@ -69,12 +69,18 @@ async def plan_turn(
     conversation: Conversation,
     use: ToolUse | None,
     prompt: TurnPrompt,
+    *,
+    format_field: str,
 ) -> Turn:
-    """Decide what to look for in the answer, and make the one job; raises ApiError if the calls cannot be enforced."""
+    """Decide what to look for in the answer, and make the one job; raises ApiError if the calls cannot be enforced.
+
+    ``format_field`` is what the API calls a ``response_format``.
+    """
     parsing = parsing_of(served, use, conversation, prompt.text)
     job = Prompt(prompt.ids, prompt.max_tokens)
     if parsing is None:
-        return Turn(plan_work(http, served, fields, sampling, [job], lambda: 0), AnswerParser(None, None))
+        work = plan_work(http, served, fields, sampling, [job], lambda: 0, format_field=format_field)
+        return Turn(work, AnswerParser(None, None))
     parser = parsing.new_parser()
     work = plan_work(
         http,
@@ -84,6 +90,7 @@ async def plan_turn(
         [job],
         lambda: parser.reasoning_tokens,
         new_ending=parsing.new_ending,
+        format_field=format_field,
     )
     return Turn(work, parser)
 

@@ -59,10 +59,12 @@ def plan_work(
     *,
     per_prompt: int | None = None,
     new_ending: Callable[[], IsComplete | None] = lambda: None,
+    format_field: str = "response_format",
 ) -> Work:
     """Make ``per_prompt`` jobs (default ``n``) for each prompt, which differ in their seeds only.
 
-    ``reasoning_tokens`` is for the usage; ``new_ending`` makes what tells when a job's answer is complete.
+    ``reasoning_tokens`` is for the usage; ``new_ending`` makes what tells when a job's answer is complete;
+    ``format_field`` is what the API calls a ``response_format``.
     """
     per_prompt = per_prompt or fields.n
     jobs = [
@@ -83,11 +85,11 @@ def plan_work(
         jobs=jobs,
         usage=UsageCounter([len(prompt.ids) for prompt in prompts], per_prompt, reasoning_tokens),
         progress=Progress(metrics, http[ARRIVED], len(jobs)),
-        grammar_field=_grammar_field(fields),
+        grammar_field=_grammar_field(fields, format_field),
     )
 
 
-def _grammar_field(fields: SamplingFields) -> str:
+def _grammar_field(fields: SamplingFields, format_field: str) -> str:
     if fields.response_format is not None:
-        return "response_format"
+        return format_field
     return "tools" if fields.structured_outputs is None else "structured_outputs"

@@ -32,8 +32,9 @@ from pagewire.protocol.messages import Sampling
 
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_FORMAT = "text.format"
 # What a chat calls it, and this API.
-_WORDS = {"response_format.json_schema": "text.format", "response_format": "text.format"}
+_WORDS = {"'response_format.json_schema": f"'{_FORMAT}", "'response_format": f"'{_FORMAT}"}
 # What else a client may want to see: all of it belongs to tools and inputs that do not exist here.
 _NEVER_PRESENT = frozenset(
     {
@@ -62,15 +63,14 @@ async def create_response(http: web.Request) -> web.StreamResponse:
     items = [*_earlier_items(http, request), *await beside(http, lambda: read_input(request.input))]
 
     conversation, prompt = await _prompt(request, items, use, served, frontend)
-    turn = await plan_turn(http, served, fields, sampling, conversation, use, prompt)
+    turn = await plan_turn(http, served, fields, sampling, conversation, use, prompt, format_field=_FORMAT)
 
     def keep(document: dict[str, Any]) -> None:
         if request.store:
             http.app[RESPONSES].put(key_digest(http), document, items)
 
     writer = ResponseWriter(_head(request, served, sampling), turn, keep, sampling.logprobs)
-    with worded(_WORDS):
-        return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
+    return await deliver(http, frontend, turn.work, TurnDelivery(turn, writer, frontend.config))
 
 
 def _check_fields(http: web.Request, request: ResponsesRequest) -> None:

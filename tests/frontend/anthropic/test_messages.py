@@ -277,6 +277,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "sub"}}, "tool_choice.name"),
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+    (
+        {"output_config": {"format": {"type": "json_schema", "schema": {"properties": {"response_format": 5}}}}},
+        "'output_config.format.schema.properties.response_format'",
+    ),
     ({"mcp_servers": [{}]}, "mcp_servers"),
 ]
 

@@ -328,6 +328,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
     ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": 5}}}}, "text.format.schema.type"),
+    (
+        {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"properties": {"response_format": 5}}}}},
+        "text.format.schema.properties.response_format",
+    ),
     ({"metadata": {"k": 5}}, "metadata"),
     ({"temperature": 3}, "temperature"),
 ]
