@@ -131,9 +131,9 @@ def parsing_of(served: ServedModel, use: ToolUse | None, conversation: Conversat
     tags = served.reasoning
     if tool_format is None and tags is None:
         return None
-    opened = tags is not None and _opened(tags, conversation, prompt)
-    use = use if tool_format else None
-    return Parsing(served.tokenizer, tags, opened, conversation.continue_final_message, tool_format, use)
+    begun = _begun(conversation, prompt)
+    opened = tags is not None and _opened(tags, begun, prompt)
+    return Parsing(served.tokenizer, tags, opened, begun is not None, tool_format, use if tool_format else None)
 
 
 def _bound(tools: Iterable[Tool]) -> list[Tool]:
@@ -166,9 +166,16 @@ def _format(served: ToolFormat | None, use: ToolUse | None) -> ToolFormat | None
     return served if use.mode == "auto" else enforceable(served)
 
 
-def _opened(tags: ReasoningTags, conversation: Conversation, prompt: str) -> bool:
-    """Whether answers begin within the reasoning: of the prompt, or of the message that they continue."""
-    if not conversation.continue_final_message:
-        return tags.opened_by(prompt)
+def _begun(conversation: Conversation, prompt: str) -> str | None:
+    """The message that answers continue; None if they are messages of their own."""
+    if conversation.add_generation_prompt:
+        return None
     begun = content_text(conversation.messages[-1].get("content"))
-    return begun.rfind(tags.open) > begun.rfind(tags.close)
+    # Without a generation prompt, it is up to the template to leave the last message open.
+    left_open = bool(begun.strip()) and prompt.rstrip().endswith(begun.strip())
+    return begun if conversation.continue_final_message or left_open else None
+
+
+def _opened(tags: ReasoningTags, begun: str | None, prompt: str) -> bool:
+    """Whether answers begin within the reasoning: of the prompt, or of the message that they continue."""
+    return tags.opened_by(prompt) if begun is None else begun.rfind(tags.open) > begun.rfind(tags.close)

@@ -302,16 +302,17 @@ async def test_reasoning_that_the_template_opens_or_closes_is_recognised(
     assert closed_answer["choices"][0]["message"]["content"] == "Hm.</think>Yes."
 
 
+@pytest.mark.parametrize("way", [{"continue_final_message": True}, {"add_generation_prompt": False}])
 async def test_reasoning_that_a_client_lets_the_model_continue_stays_reasoning(
-    start_server: StartServer, engine: FakeEngine
+    start_server: StartServer, engine: FakeEngine, way: dict[str, Any]
 ) -> None:
     server = await start_server(reasoning_parser="qwen3")
     engine.script = lambda request: [Say(" it is Rome.</think>Rome."), Stop()]
     begun = [{"role": "user", "content": "Capital?"}, {"role": "assistant", "content": "<think>I think"}]
-    _, answer = await server.chat(begun, continue_final_message=True)
+    _, answer = await server.chat(begun, **way)
     assert answer["choices"][0]["message"]["reasoning_content"] == "it is Rome."
-    _, answer = await server.chat(begun, continue_final_message=True, echo=True)
-    stream = await server.stream_chat(begun, continue_final_message=True, echo=True)
+    _, answer = await server.chat(begun, **way, echo=True)
+    stream = await server.stream_chat(begun, **way, echo=True)
     for message in (answer["choices"][0]["message"], joined([choice["delta"] for choice in stream.choices])):
         assert (message["reasoning_content"], message["content"]) == ("I think it is Rome.", "Rome.")
 
