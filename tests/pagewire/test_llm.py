@@ -60,6 +60,8 @@ def interrupt(core):
     os.kill(os.getpid(), signal.SIGINT)
     return step(core)
 
+# A shell has its background jobs ignore it, and what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(lambda: print(*(thread.name for thread in threading.enumerate())))
 step, EngineCore.step = EngineCore.step, interrupt
 llm = LLM(sys.argv[1], num_kv_blocks=256, dtype="float32", warmup=False)
