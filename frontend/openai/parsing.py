@@ -15,7 +15,7 @@ from pagewire.frontend.grammars.errors import GrammarError
 from pagewire.frontend.grammars.json_schema import enforceable_schema
 from pagewire.frontend.openai.conversation import Conversation
 from pagewire.frontend.openai.errors import unsupported
-from pagewire.frontend.openai.structured import checked
+from pagewire.frontend.openai.structured import check_combination, checked
 from pagewire.frontend.openai.tools import Mode, Tool, ToolUse
 from pagewire.frontend.reasoning import ReasoningParser, ReasoningTags
 from pagewire.frontend.reasoning_grammar import after_reasoning
@@ -82,7 +82,10 @@ class Parsing:
         )
         special = special_markers(markers, self.tokenizer)
         grammar = sampling.grammar
-        if grammar is not None or self._enforces_calls():
+        enforces_calls = self._enforces_calls()
+        if enforces_calls:
+            check_combination(sampling, "tools" if self.mode == "auto" else "tool_choice")
+        if grammar is not None or enforces_calls:
             source = checker.made(self._parts(grammar, special), lambda: self._grammar(grammar, special))
             grammar = await checked(source, "tools")
         return msgspec.structs.replace(sampling, shown_token_ids=tuple(special.values()), grammar=grammar)

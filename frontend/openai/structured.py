@@ -37,11 +37,16 @@ async def constrained(sampling: Sampling, fields: SamplingFields, checker: Gramm
     asked = asked_grammar(fields.response_format, fields.structured_outputs)
     if asked is None:
         return sampling
+    check_combination(sampling, asked.param)
+    return msgspec.structs.replace(sampling, grammar=await checked(checker.source(asked), asked.param))
+
+
+def check_combination(sampling: Sampling, param: str) -> None:
+    """Raise ApiError for what cannot be combined with a grammar, which ``param`` asks for."""
     for name in ("allowed_token_ids", "bad_words"):
         if getattr(sampling, name):
             # Together they can leave no token at all.
-            raise invalid(f"'{name}' cannot be combined with '{asked.param}'.", name)
-    return msgspec.structs.replace(sampling, grammar=await checked(checker.source(asked), asked.param))
+            raise invalid(f"'{name}' cannot be combined with '{param}'.", name)
 
 
 async def checked(source: Awaitable[str], param: str) -> str:

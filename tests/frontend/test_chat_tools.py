@@ -363,6 +363,15 @@ async def test_the_beginning_of_a_call_that_is_insisted_on_is_no_text(
         assert answer["choices"][0]["message"]["content"] == stream.text() == content
 
 
+@pytest.mark.parametrize("fields", [{"allowed_token_ids": [5]}, {"bad_words": ["<"]}])
+async def test_calls_that_are_enforced_leave_no_choice_of_tokens(server: Server, fields: dict[str, Any]) -> None:
+    strict = [{"type": "function", "function": {**WEATHER["function"], "strict": True}}]
+    for tools, choice in ((TOOLS, "required"), (strict, "auto")):
+        status, answer = await server.chat(tools=tools, tool_choice=choice, **fields)
+        assert (status, answer["error"]["param"]) == (400, next(iter(fields)))
+    assert (await server.chat(tools=TOOLS, **fields))[0] == 200
+
+
 async def test_a_grammar_that_the_engine_refuses_is_named_by_its_field(server: Server, engine: FakeEngine) -> None:
     engine.script = lambda request: [Refuse(Error("invalid", "the grammar cannot be used", param="grammar"))]
     _, answer = await server.chat(tools=TOOLS, tool_choice="required")
