@@ -84,12 +84,12 @@ class Catalog:
 
     def names(self) -> dict[str, EngineModel]:
         """Every name a request may use, the canonical one of each model first."""
-        models = self._pool.models()
-        if self._config.served_model_name:
-            return {name: models[0] for name in self._config.served_model_name if models}
+        given, first = self._config.served_model_name, self._pool.first_known()
         names: dict[str, EngineModel] = {}
-        for entry in models:
-            for name in (entry.model.name, PurePath(entry.model.path).name):
+        for entry in self._pool.models():
+            # Theirs even while that model is away: no other may answer in its name.
+            is_named = given and first and entry.model.path == first.model.path
+            for name in given if is_named else (entry.model.name, PurePath(entry.model.path).name):
                 if name:
                     names.setdefault(name, entry)
         return names
@@ -99,10 +99,13 @@ class Catalog:
         names = self.names()
         if not names:
             raise unavailable(f"No engine is ready: {self._pool.not_ready()}.")
+        given = self._config.served_model_name
         if name is None:
-            name = next(iter(names))
-        elif name not in names:
-            raise model_not_found(name)
+            name = given[0] if given else next(iter(names))
+        if name not in names:
+            raise (
+                unavailable(f"No engine with the model '{name}' is ready.") if name in given else model_not_found(name)
+            )
         return names[name]
 
     async def find(self, name: str | None) -> ServedModel:

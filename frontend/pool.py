@@ -42,6 +42,10 @@ class EnginePool:
         """The models of ready engines, one entry per engine, in the order of the addresses."""
         return [_describe(link.ready) for link in self.links if link.ready and link.state is LinkState.READY]
 
+    def first_known(self) -> EngineModel | None:
+        """What the first address that ever had an engine served last, whether or not that is there now."""
+        return next((_describe(link.ready) for link in self.links if link.ready), None)
+
     def not_ready(self) -> str | None:
         """Why no engine can answer, or None when one can."""
         if any(link.state is LinkState.READY for link in self.links):

@@ -88,3 +88,17 @@ async def test_served_names_are_all_names_of_the_first_engines_model(
     assert len(engine.received) == 2
     status, _ = await server.chat(model="toy")
     assert status == 404
+
+
+async def test_no_other_model_answers_in_a_served_name(
+    start_server: StartServer, engine: FakeEngine, tmp_path: Path
+) -> None:
+    other = FakeEngine(f"ipc://{tmp_path}/other", model=toy_model(name="other", path="/models/other"))
+    gone = FakeEngine(f"ipc://{tmp_path}/gone")
+    async with other.serving():
+        async with gone.serving():
+            server = await start_server(engine=(gone.address, other.address), served_model_name=("A",))
+            await until(lambda: len(server.frontend.pool.models()) == 2)
+            assert [(await server.chat(model=name))[0] for name in ("A", "other", "toy")] == [200, 200, 404]
+        await until(lambda: len(server.frontend.pool.models()) == 1)
+        assert [(await server.chat(model=name))[0] for name in ("A", "other")] == [503, 200]
