@@ -26,8 +26,8 @@ struct Ahead {
     ReadAhead* later;
 };
 
-// How a tile reads: its panel straight from memory, this once; a panel that is near; or that, and fetching what is wanted later.
-// A kernel each, because even fetching nothing costs the last one a tenth of its speed.
+// How a tile reads: its panel straight from memory, this once; a panel that is near; or that, and fetching what is wanted
+// later. A kernel each, because even fetching nothing costs the last one a tenth of its speed.
 enum class Reading { kStream, kNear, kNearFetchLater };
 
 // Reads a panel from front to back, two values of k at a time: columns 0-15 into w0, 16-31 into w1.
@@ -45,7 +45,7 @@ class Bf16Reader {
     const bf16* at_;
 };
 
-// One register tile: out[r, 0:32] for `Rows` rows. one for each way to read.
+// One register tile: out[r, 0:32] for `Rows` rows.
 template <int Rows, Reading How, class Reader>
 __attribute__((noinline)) void bf16_tile(const bf16* a, Reader reader, int k, Ahead ahead, float* out) {
     f32x16 acc[Rows][2];

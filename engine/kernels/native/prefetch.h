@@ -27,10 +27,13 @@ class ReadAhead {
         ptrdiff_t step;
     };
 
-    // Fetches `runs`, which must stay as they are, each shifted by `offset` bytes.
+    // Fetches `runs`, which must stay as they are until `stop`, each shifted by `offset` bytes.
     void start(const std::vector<Run>& runs, ptrdiff_t offset) {
         next_ = runs.data(), end_ = next_ + runs.size(), offset_ = offset, at_ = 0;
     }
+
+    // Nothing of it is wanted any more.
+    void stop() { next_ = end_ = nullptr; }
 
     bool is_done() const { return next_ == end_; }
 

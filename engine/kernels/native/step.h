@@ -125,11 +125,13 @@ class Step {
         residual_linear(worker, layer.down, w_.inner_activations(), false, rows, next);
     }
 
-    // From here on products fetch what this thread's decodes will read in `layer`.
+    ReadAhead& later(const Worker& worker) { return scratch_[worker.index()].later; }
+
+    // From here to the attention of `layer`, products fetch what this thread's decodes will read there.
     void read_ahead(Worker& worker, int layer) {
         const int window = m_.layers[layer].window;
         if (window && window < schedule_.longest) return;  // most of it is not read
-        scratch_[worker.index()].later.start(schedule_.reads[worker.index()], (ptrdiff_t)(layer * m_.cache.layer_bytes()));
+        later(worker).start(schedule_.reads[worker.index()], (ptrdiff_t)(layer * m_.cache.layer_bytes()));
     }
 
     void gate_bf16(Worker& worker, const Layer& layer, const Rows& rows) {
@@ -186,7 +188,7 @@ class Step {
         const bool private_copy = rows.count <= kPrivateRows && linear.format != Format::kInt8;
         if (!private_copy) {
             worker.phase(rows.count, [&](int row) { norm_row(row, shared); }, Warmup(&linear, worker.index(), worker.threads()));
-            linear_phase(worker, linear, rows.count, shared, next, unit, scratch_[worker.index()].later, finish);
+            linear_phase(worker, linear, rows.count, shared, next, unit, later(worker), finish);
             return;
         }
         // Inside the first task: only then is the stream sure to hold still.
@@ -196,7 +198,7 @@ class Step {
         auto task = [&](int index) {
             for (int row = 0; !ready && row < rows.count; row++) norm_row(row, own);
             ready = true;
-            linear_task(grid, index, own, scratch_[worker.index()].later, finish);
+            linear_task(grid, index, own, later(worker), finish);
         };
         worker.phase(grid.tasks(), task, Warmup(next, worker.index(), worker.threads()));
     }
@@ -212,10 +214,11 @@ class Step {
             store(to, load(to) + v0);
             store(to + 16, load(to + 16) + v1);
         };
-        linear_phase(worker, linear, rows.count, input, &next, 1, scratch_[worker.index()].later, Finish{where, put, kNothing});
+        linear_phase(worker, linear, rows.count, input, &next, 1, later(worker), Finish{where, put, kNothing});
     }
 
     void attention(Worker& worker, int layer) {
+        later(worker).stop();
         Warmup warmup(&m_.layers[layer].output, worker.index(), worker.threads());
         const bool last = layer + 1 == c_.layers;
         worker.phase(
