@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from pagewire.engine.attention.reference import ReferenceAttention
+from pagewire.engine.kernels.bindings import load_library
 from pagewire.engine.kernels.build import BuildError
-from pagewire.engine.kernels.library import load_library
 from pagewire.engine.models.base import BLOCK_SIZE, Model
 from pagewire.engine.models.config import DTYPES, ModelConfig, parse_config
 from pagewire.engine.models.decoder import Decoder

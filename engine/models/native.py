@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pagewire.engine.batch import Batch
-from pagewire.engine.kernels import library as native
+from pagewire.engine.kernels import bindings as native
 from pagewire.engine.models.base import BLOCK_SIZE
 from pagewire.engine.models.config import ModelConfig
 from pagewire.engine.models.errors import ModelError

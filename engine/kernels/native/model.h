@@ -10,7 +10,7 @@
 
 namespace pagewire {
 
-// Mirrored by the ctypes structures of library.py: keep the order.
+// Mirrored by the ctypes structures of bindings.py: keep the order.
 struct Config {
     int32_t hidden, inner, layers, heads, kv_heads, head_dim, vocab, threads;
     int32_t format;     // of the projections

@@ -17,7 +17,7 @@ struct Handle {
     Step step;
 };
 
-// The projections of a layer, in the order of library.py.
+// The projections of a layer, in the order of bindings.py.
 enum Projection : int32_t { kQkv, kOutput, kGateUp, kDown, kHead };
 // The norm weights of a layer, likewise.
 enum Norm : int32_t { kAttentionNorm, kMlpNorm, kQueryNorm, kKeyNorm, kFinalNorm };

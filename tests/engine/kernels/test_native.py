@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pagewire.engine.attention.reference import ReferenceAttention
+from pagewire.engine.kernels.bindings import processor_flags
 from pagewire.engine.kernels.build import ISA_NEEDS
-from pagewire.engine.kernels.library import processor_flags
 from pagewire.engine.models.base import BLOCK_SIZE
 from pagewire.engine.models.config import ModelConfig, parse_config
 from pagewire.engine.models.decoder import Decoder
