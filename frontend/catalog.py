@@ -88,8 +88,8 @@ class Catalog:
         names: dict[str, EngineModel] = {}
         for entry in self._pool.models():
             # Theirs even while that model is away: no other may answer in its name.
-            is_named = given and first and entry.model.path == first.model.path
-            for name in given if is_named else (entry.model.name, PurePath(entry.model.path).name):
+            has_given = given and first and entry.model.path == first.model.path
+            for name in given if has_given else (entry.model.name, PurePath(entry.model.path).name):
                 if name:
                     names.setdefault(name, entry)
         return names
@@ -102,11 +102,11 @@ class Catalog:
         given = self._config.served_model_name
         if name is None:
             name = given[0] if given else next(iter(names))
-        if name not in names:
-            raise (
-                unavailable(f"No engine with the model '{name}' is ready.") if name in given else model_not_found(name)
-            )
-        return names[name]
+        if name in names:
+            return names[name]
+        if name in given:
+            raise unavailable(f"No engine with the model '{name}' is ready.")
+        raise model_not_found(name)
 
     async def find(self, name: str | None) -> ServedModel:
         """Return the model called ``name``, or the first one for None; raises ApiError 404 or 503."""

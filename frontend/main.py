@@ -66,7 +66,7 @@ async def _serve(config: FrontendConfig, keys: Keys, template: TemplateText | No
     await _drain(app[FRONTEND], listener)
     logger.info("stopped")
     if app[FRONTEND].grammars.running:
-        # Python would wait for the thread, however long it takes.
+        # A check that ends while the interpreter is taken down would crash it.
         logging.shutdown()
         os._exit(0)
     return 0

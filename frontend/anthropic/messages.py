@@ -21,14 +21,12 @@ from pagewire.frontend.openai.params import base_sampling
 from pagewire.frontend.openai.prompts import count_prompt
 from pagewire.frontend.openai.schema import SamplingFields
 from pagewire.frontend.openai.sse import encode
-from pagewire.frontend.openai.structured import constrained
+from pagewire.frontend.openai.structured import constrained, format_words
 from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.turn import TurnDelivery, plan_turn, turn_prompt
 from pagewire.frontend.state import FRONTEND
 
 _FORMAT = "output_config.format"
-# What a chat calls it, and this API.
-_WORDS = {"'response_format.json_schema": f"'{_FORMAT}", "'response_format": f"'{_FORMAT}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ async def create_message(http: web.Request) -> web.StreamResponse:
     fields = _sampling_fields(request)
     with worded({"'stop": "'stop_sequences"}):
         sampling = base_sampling(fields, served, frontend.config, logprobs=None, prompt_logprobs=None)
-    with worded(_WORDS):
+    with worded(format_words(_FORMAT)):
         sampling = await constrained(sampling, fields, frontend.grammars)
     asked = await beside(http, lambda: _read_prompt(http, request, served, frontend.config))
     prompt = await turn_prompt(

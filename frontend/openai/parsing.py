@@ -49,15 +49,13 @@ class Parsing:
 
     def new_parser(self, *, from_start: bool = False) -> AnswerParser:
         """A parser for one answer; ``from_start`` if it is given the message that the answer continues, too."""
-        opened = self.opened and not from_start
-        return AnswerParser(
-            ReasoningParser(self.tags, self.tokenizer, opened=opened) if self.tags else None,
-            self._tool_parser(self.tool_format, self.use) if self.tool_format and self.use else None,
-        )
-
-    @staticmethod
-    def _tool_parser(tool_format: ToolFormat, use: ToolUse) -> ToolParser:
-        return ToolParser(tool_format, use.names, use.max_calls, only_calls=use.mode != "auto")
+        opened, use = self.opened and not from_start, self.use
+        reasoning = tools = None
+        if self.tags:
+            reasoning = ReasoningParser(self.tags, self.tokenizer, opened=opened)
+        if self.tool_format and use:
+            tools = ToolParser(self.tool_format, use.names, use.max_calls, only_calls=use.mode != "auto")
+        return AnswerParser(reasoning, tools)
 
     def new_ending(self) -> IsComplete | None:
         """What tells when one answer holds all the calls it may; None without a limit, or if a grammar keeps it."""

@@ -41,6 +41,11 @@ async def constrained(sampling: Sampling, fields: SamplingFields, checker: Gramm
     return msgspec.structs.replace(sampling, grammar=await checked(checker.source(asked), asked.param))
 
 
+def format_words(field: str) -> Mapping[str, str]:
+    """For ``worded``: errors of an API that calls the format ``field`` and has no ``json_schema`` within it."""
+    return {"'response_format.json_schema": f"'{field}", "'response_format": f"'{field}"}
+
+
 def check_combination(sampling: Sampling, param: str) -> None:
     """Raise ApiError for what cannot be combined with a grammar, which ``param`` asks for."""
     for name in ("allowed_token_ids", "bad_words"):

@@ -17,7 +17,7 @@ from pagewire.frontend.openai.errors import ApiError, invalid, unsupported, word
 from pagewire.frontend.openai.http import beside, note_ignored, note_unread, read_request
 from pagewire.frontend.openai.params import base_sampling, check_logprobs
 from pagewire.frontend.openai.parse import show
-from pagewire.frontend.openai.structured import constrained
+from pagewire.frontend.openai.structured import constrained, format_words
 from pagewire.frontend.openai.tools import ToolUse
 from pagewire.frontend.openai.turn import TurnDelivery, TurnPrompt, plan_turn, turn_prompt
 from pagewire.frontend.responses.ids import new_id
@@ -33,8 +33,6 @@ from pagewire.protocol.messages import Sampling
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _FORMAT = "text.format"
-# What a chat calls it, and this API.
-_WORDS = {"'response_format.json_schema": f"'{_FORMAT}", "'response_format": f"'{_FORMAT}"}
 # What else a client may want to see: all of it belongs to tools and inputs that do not exist here.
 _NEVER_PRESENT = frozenset(
     {
@@ -57,7 +55,7 @@ async def create_response(http: web.Request) -> web.StreamResponse:
     served = await frontend.catalog.find(request.model)
     note_unread(http, served.template, _variable_places(request), RULES)
     fields = _chat_format(request)
-    with worded(_WORDS):
+    with worded(format_words(_FORMAT)):
         sampling = await constrained(_sampling(request, served, frontend.config), fields, frontend.grammars)
     use = await beside(http, lambda: response_tools(request))
     items = [*_earlier_items(http, request), *await beside(http, lambda: read_input(request.input))]
